@@ -44,7 +44,11 @@ type measurement struct {
 
 // measurements is the whole run in order.
 func measurements(dagu string) []measurement {
-	list := []measurement{}
+	list := []measurement{
+		{"DBOS, 1 caller", dbosCallers(1)},
+		{"DBOS, 4 callers", dbosCallers(4)},
+		{"DBOS, 64 callers", dbosCallers(64)},
+	}
 	return list
 }
 
