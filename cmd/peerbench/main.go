@@ -48,6 +48,10 @@ func measurements(dagu string) []measurement {
 		{"DBOS, 1 caller", dbosCallers(1)},
 		{"DBOS, 4 callers", dbosCallers(4)},
 		{"DBOS, 64 callers", dbosCallers(64)},
+		{"River, one chain", riverChain(riverDefaults())},
+		{"River, 400 chains", riverFlight(riverDefaults())},
+		{"River tuned, one chain", riverChain(riverTuned())},
+		{"River tuned, 400 chains", riverFlight(riverTuned())},
 	}
 	return list
 }
