@@ -53,6 +53,9 @@ func measurements(dagu string) []measurement {
 		{"River tuned, one chain", riverChain(riverTuned())},
 		{"River tuned, 400 chains", riverFlight(riverTuned())},
 	}
+	if dagu != "" {
+		list = append(list, measurement{"Dagu, one chain", daguChain5(dagu)})
+	}
 	return list
 }
 
