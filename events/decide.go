@@ -23,15 +23,13 @@ func (r *Run) NextDecision() (Decision, bool) {
 		return Decision{Type: RunStarted, Stage: -1}, true
 	}
 	for ; len(r.doomed) > 0; r.doomed = r.doomed[1:] {
-		if i := int(r.doomed[0]); r.Stages[i].State == Pending {
-			need := int(r.Stages[i].doomedBy) - 1
-			return Decision{Type: StageSkipped, Stage: i,
-				Reason: fmt.Sprintf("needs %s, which is %s", r.Graph.Plan.Stages[need].Name, r.Stages[need].State)}, true
+		if d, ok := r.skip(int(r.doomed[0])); ok {
+			return d, true
 		}
 	}
 	for ; len(r.ready) > 0; r.ready = r.ready[1:] {
-		if s := &r.Stages[r.ready[0]]; s.State == Pending && !s.Queued && s.unmet == 0 && s.doomedBy == 0 {
-			return Decision{Type: StageQueued, Stage: int(r.ready[0])}, true
+		if i := int(r.ready[0]); r.isReady(i) {
+			return Decision{Type: StageQueued, Stage: i}, true
 		}
 	}
 	if r.open > 0 {
@@ -68,19 +66,58 @@ func (d Decision) Event(r *Run) Event {
 	return e
 }
 
-// Decide gives everything that must follow the log, in order, by applying each decision to a copy of nothing: the run
-// itself is moved. It is the whole of the scheduler: call it after each event that came from outside. emit records the
-// decision (it must Apply the resulting event) and may stop the loop with an error.
-func (r *Run) Decide(emit func(Decision) error) error {
-	for {
-		d, ok := r.NextDecision()
-		if !ok {
-			return nil
+// Decide gives every decision that is due now and does not wait for another of them: the start of the run, each stage
+// to be skipped or cancelled, each stage that is ready, or the end of the run. It moves nothing. Once they are recorded,
+// ask again: a skipped stage may doom the one below it. It is the whole of the scheduler, and a function of the log.
+func (r *Run) Decide() []Decision {
+	first, ok := r.NextDecision()
+	if !ok {
+		return nil
+	}
+	due := []Decision{first}
+	switch first.Type {
+	case StageCancelled:
+		for i := first.Stage + 1; i < len(r.Stages); i++ {
+			if r.Stages[i].State == Pending {
+				due = append(due, Decision{Type: StageCancelled, Stage: i, Reason: first.Reason, Class: Aborted})
+			}
 		}
-		if err := emit(d); err != nil {
-			return err
+	case StageSkipped:
+		for _, i := range r.doomed[1:] {
+			if d, ok := r.skip(int(i)); ok {
+				due = append(due, d)
+			}
+		}
+		due = append(due, r.readyDecisions(0)...)
+	case StageQueued:
+		due = append(due, r.readyDecisions(1)...)
+	case RunStarted:
+		due = append(due, r.readyDecisions(0)...)
+	}
+	return due
+}
+
+func (r *Run) skip(i int) (Decision, bool) {
+	if r.Stages[i].State != Pending {
+		return Decision{}, false
+	}
+	need := int(r.Stages[i].doomedBy) - 1
+	return Decision{Type: StageSkipped, Stage: i,
+		Reason: fmt.Sprintf("needs %s, which is %s", r.Graph.Plan.Stages[need].Name, r.Stages[need].State)}, true
+}
+
+func (r *Run) readyDecisions(from int) (due []Decision) {
+	for ; from < len(r.ready); from++ {
+		if i := int(r.ready[from]); r.isReady(i) {
+			due = append(due, Decision{Type: StageQueued, Stage: i})
 		}
 	}
+	return due
+}
+
+func (r *Run) isReady(i int) bool {
+	s := &r.Stages[i]
+	return s.State == Pending && !s.Queued && s.unmet == 0 && s.doomedBy == 0
 }
 
 // Answers reports whether the event is a lawful record of the decision.
