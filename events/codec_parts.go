@@ -32,7 +32,12 @@ func getFixed(to, content []byte) error {
 		return fmt.Errorf("%d bytes where %d are due", len(content), len(to))
 	}
 	copy(to, content)
-	return nil
+	for _, c := range content {
+		if c != 0 {
+			return nil
+		}
+	}
+	return errZero
 }
 
 func putUint(b []byte, number, n uint64) []byte {
@@ -47,22 +52,64 @@ func putInt(b []byte, number uint64, n int64) []byte { return putUint(b, number,
 func zigzag(n int64) uint64   { return uint64(n)<<1 ^ uint64(n>>63) } //nolint:gosec // the bit pattern is meant
 func unzigzag(n uint64) int64 { return int64(n>>1) ^ -int64(n&1) }    //nolint:gosec // the bit pattern is meant
 
-// readParts walks the fields of a composite value.
+// putList appends a list's field; every element is a length and its parts.
+func putList[T any](b []byte, number uint64, list []T, put func([]byte, *T) []byte) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	var inner, one []byte
+	for i := range list {
+		one = put(one[:0], &list[i])
+		inner = append(binary.AppendUvarint(inner, uint64(len(one))), one...)
+	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, number), uint64(len(inner)))
+	return append(b, inner...)
+}
+
+func getList[T any](b []byte, get func([]byte, *T) error) (list []T, err error) {
+	for len(b) > 0 {
+		n, rest, err := uvarint(b)
+		if err != nil {
+			return nil, err
+		}
+		if n > uint64(len(rest)) {
+			return nil, errCut
+		}
+		var one T
+		if err := get(rest[:n], &one); err != nil {
+			return nil, err
+		}
+		list, b = append(list, one), rest[n:]
+	}
+	return list, nil
+}
+
+// readParts walks the fields of a composite value: ascending, each once, none zero.
 func readParts(b []byte, each func(number uint64, v value) error) error {
+	last := uint64(0)
 	for len(b) > 0 {
 		number, v, rest, err := nextField(b)
 		if err != nil {
 			return err
 		}
+		if number <= last {
+			return fmt.Errorf("part %d after %d", number, last)
+		}
 		if err := each(number, v); err != nil {
 			return err
 		}
-		b = rest
+		last, b = number, rest
 	}
 	return nil
 }
 
 var errUnknownPart = errors.New("unknown part")
+
+func exactPair(p *Pair) bool       { return exactText(p.Name) && exactText(p.Value) }
+func exactSegment(s *Segment) bool { return exactText(s.Name) }
+func exactResult(r *Result) bool {
+	return exactText(r.Role) && exactText(r.Name) && exactJSON(r.Value)
+}
 
 func appendPair(b []byte, p *Pair) []byte { return putText(putText(b, 1, p.Name), 3, p.Value) }
 
