@@ -96,6 +96,8 @@ func (in input) refuse() {
 		in.cancel.done <- trigger.ErrClosed
 	case in.outcome != nil:
 		in.outcome.stored <- trigger.ErrClosed
+	case in.quiet != nil:
+		in.quiet(trigger.ErrClosed)
 	}
 }
 

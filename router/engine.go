@@ -231,7 +231,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		return e.router.Close()
 	}
 	e.stopping.Store(true)
-	e.wake()
+	e.quiesce()
 	ended := make(chan struct{})
 	go func() { e.outcomes.Wait(); close(ended) }()
 	select {
@@ -260,4 +260,15 @@ func (e *Engine) submit(in input) bool {
 	}
 }
 
-func (e *Engine) wake() { e.submit(input{}) }
+// quiesce returns once every unit that was prepared before the engine was told to stop is stored: no body starts after
+// that.
+func (e *Engine) quiesce() {
+	stored := make(chan struct{})
+	if !e.submit(input{quiet: func(error) { close(stored) }}) {
+		return
+	}
+	select {
+	case <-stored:
+	case <-e.committed:
+	}
+}

@@ -13,6 +13,7 @@ type input struct {
 	outcome   *finished
 	cancel    *cancelling
 	interrupt bool
+	quiet     func(error) // called once everything before it is stored
 }
 
 // loop prepares one unit of work after the other while the committer stores the one before.
@@ -89,6 +90,8 @@ func (e *Engine) take(u *unit, in input) {
 		u.cancel(in.cancel)
 	case in.interrupt:
 		e.interruptAll()
+	case in.quiet != nil:
+		u.replies = append(u.replies, in.quiet)
 	}
 	u.cascade()
 }
