@@ -10,9 +10,8 @@ import (
 // retries. It belongs to the engine's loop and is not safe for concurrent use. It holds nothing that the log does not
 // say: after a failed commit or a restart it is filled again from the folded runs.
 type Line struct {
-	kinds map[string]*slots
-	other *slots
-	due   dueHeap
+	tasks, processes slots
+	due              dueHeap
 }
 
 // slots are the places of one kind of executor and who waits for one.
@@ -30,14 +29,14 @@ type place struct {
 // NewLine gives tasks (Go functions in this process) their own slots; everything else, which starts processes, shares
 // the others.
 func NewLine(processes, tasks int) *Line {
-	return &Line{kinds: map[string]*slots{"task": {free: tasks}}, other: &slots{free: processes}}
+	return &Line{tasks: slots{free: tasks}, processes: slots{free: processes}}
 }
 
 func (l *Line) of(executor string) *slots {
-	if s, ok := l.kinds[executor]; ok {
-		return s
+	if executor == "task" {
+		return &l.tasks
 	}
-	return l.other
+	return &l.processes
 }
 
 // TryClaim takes a slot unless none is free or somebody waits for one.
@@ -80,12 +79,10 @@ func (l *Line) next(now int64) (*events.Run, int, bool) {
 		p, _ := heap.Pop(&l.due).(place)
 		l.Wait(p.run, p.stage, 0)
 	}
-	for _, s := range l.kinds {
-		if r, stage, ok := s.next(); ok {
-			return r, stage, ok
-		}
+	if r, stage, ok := l.tasks.next(); ok {
+		return r, stage, ok
 	}
-	return l.other.next()
+	return l.processes.next()
 }
 
 func (s *slots) next() (*events.Run, int, bool) {

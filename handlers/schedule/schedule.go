@@ -19,8 +19,9 @@ func Topics() []events.Type {
 
 // Handler decides what follows an event. It asks events.Run.Decide and claims at once what Line has a slot for.
 type Handler struct {
-	Line   *Line
-	Worker string // recorded on each claim
+	Line    *Line
+	Worker  string      // recorded on each claim
+	Stopped func() bool // true once no stage may start any more; may be nil
 }
 
 // Schedule is the Watermill handler.
@@ -48,7 +49,7 @@ func (h *Handler) Schedule(msg *message.Message) ([]*message.Message, error) {
 // claimOrWait turns a ready stage into stage.started when a slot is free and nobody waits for it, else into
 // stage.queued: a stage that starts at once was never in a queue.
 func (h *Handler) claimOrWait(r *events.Run, stage int, e *events.Event) {
-	if h.Line.TryClaim(r.Graph.Plan.Stages[stage].Executor) {
+	if (h.Stopped == nil || !h.Stopped()) && h.Line.TryClaim(r.Graph.Plan.Stages[stage].Executor) {
 		h.start(r, stage, e)
 		return
 	}
