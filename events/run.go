@@ -1,6 +1,9 @@
 package events
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+)
 
 // Run is the folded state of one run: what its log says, and nothing else. Apply is its only mutator. It is not safe
 // for concurrent use.
@@ -175,7 +178,7 @@ func (r *Run) applyStage(e *Event) error {
 	s.State = to
 	switch e.Type {
 	case StageQueued:
-		s.Queued, s.Waits = true, e.Data.Waits
+		s.Queued, s.Waits = true, cmp.Or(e.Data.Waits, "slot")
 	case StageStarted:
 		s.Queued, s.Waits, s.Attempt, s.Token = false, "", e.Data.Attempt, e.Sequence
 		s.Started, s.Ended, s.Worker, s.Due = e.Time, 0, e.Data.Worker, 0
