@@ -21,11 +21,13 @@ func (r *Run) NextDecision() (Decision, bool) {
 		return Decision{Type: RunStarted, Stage: -1}, true
 	}
 	for ; len(r.doomed) > 0; r.doomed = r.doomed[1:] {
+		r.steps++
 		if d, ok := r.skip(int(r.doomed[0])); ok {
 			return d, true
 		}
 	}
 	for ; len(r.ready) > 0; r.ready = r.ready[1:] {
+		r.steps++
 		if i := int(r.ready[0]); r.isReady(i) {
 			return Decision{Type: StageQueued, Stage: i}, true
 		}
@@ -42,11 +44,13 @@ func (r *Run) NextDecision() (Decision, bool) {
 // nextCancel closes what is pending; what is running reports by itself once its processes are gone.
 func (r *Run) nextCancel() (Decision, bool) {
 	for ; r.sweep < len(r.Stages); r.sweep++ {
+		r.steps++
 		if r.Stages[r.sweep].State == Pending {
 			return Decision{Type: StageCancelled, Stage: r.sweep, Reason: "the run was cancelled", Class: Aborted}, true
 		}
 	}
 	for ; len(r.ready) > 0; r.ready = r.ready[1:] { // the retries that were scheduled behind the sweep
+		r.steps++
 		if i := int(r.ready[0]); r.Stages[i].State == Pending {
 			return Decision{Type: StageCancelled, Stage: i, Reason: "the run was cancelled", Class: Aborted}, true
 		}
@@ -89,6 +93,7 @@ func (r *Run) appendDecisions(due []Decision) []Decision {
 		return r.appendCancels(due, first)
 	case StageSkipped:
 		for _, i := range r.doomed[1:] {
+			r.steps++
 			if d, ok := r.skip(int(i)); ok {
 				due = append(due, d)
 			}
@@ -104,6 +109,7 @@ func (r *Run) appendDecisions(due []Decision) []Decision {
 
 func (r *Run) appendCancels(due []Decision, first Decision) []Decision {
 	for i := r.sweep + 1; i < len(r.Stages); i++ {
+		r.steps++
 		if r.Stages[i].State == Pending {
 			first.Stage = i
 			due = append(due, first)
@@ -123,6 +129,7 @@ func (r *Run) skip(i int) (Decision, bool) {
 
 func (r *Run) appendReady(due []Decision, from int) []Decision {
 	for ; from < len(r.ready); from++ {
+		r.steps++
 		if i := int(r.ready[from]); r.isReady(i) {
 			due = append(due, Decision{Type: StageQueued, Stage: i})
 		}

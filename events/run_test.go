@@ -13,7 +13,7 @@ import (
 
 // sameRun compares two folded states, down to what is not exported; the queues may hold entries that were passed over.
 func sameRun(a, b *Run) string {
-	return cmp.Diff(a, b, cmp.AllowUnexported(Run{}, Stand{}), cmpopts.IgnoreFields(Run{}, "Graph", "ready", "doomed", "sweep"))
+	return cmp.Diff(a, b, cmp.AllowUnexported(Run{}, Stand{}), cmpopts.IgnoreFields(Run{}, "Graph", "ready", "doomed", "sweep", "steps"))
 }
 
 // clone copies a run with everything that Apply could change.
