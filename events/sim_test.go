@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"testing"
@@ -30,8 +31,8 @@ func newSim(g *Graph) *sim {
 
 func (s *sim) id() (id ID) {
 	s.serial++
-	copy(id[:], fmt.Sprintf("%016d", s.serial))
-	id[6] = id[6]&0x0f | 0x70
+	copy(id[:], []byte{0x01, 0x9b, 0x7c, 0, 0, 0, 0x70, 0, 0x80})
+	binary.BigEndian.PutUint32(id[12:], uint32(s.serial)) //nolint:gosec // a test makes few
 	return id
 }
 
