@@ -10,8 +10,9 @@ import (
 
 // The encoded form of Data is a row of fields in ascending order of their number, each once, zero fields left out:
 // number (uvarint), then a uvarint for numbers (zigzag when signed), or a length (uvarint) and bytes for everything
-// else. Composite fields hold the same form inside, and do not grow: what a newer build adds gets a number of its own. Two equal values have one encoding, which the hash chain needs.
-// Odd numbers carry a length and bytes, even numbers a plain uvarint: so a reader can pass over a field it does not know.
+// else. Composite fields hold the same form inside, and do not grow: what a newer build adds gets a number of its own.
+// Two equal values have one encoding, which the hash chain needs. Odd numbers carry a length and bytes, even numbers a
+// plain uvarint: so a reader can pass over a field it does not know.
 
 type field struct {
 	number uint64
