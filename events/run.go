@@ -9,6 +9,7 @@ type Run struct {
 	ID    ID
 	State State
 	Chain Chain
+	Mark  Chain // as it was when anything of the run's own (not its stages') last changed
 
 	Delivery ID
 	Forked   ID
@@ -77,7 +78,7 @@ func (r *Run) Apply(e *Event) error {
 	if why := r.guard(e); why != "" {
 		return r.refuse(e, "", r.State, why)
 	}
-	r.State = to
+	r.State, r.Mark = to, r.Chain
 	switch e.Type {
 	case RunCreated:
 		r.create(e)
@@ -233,7 +234,7 @@ func (r *Run) end(i int, s *Stand, e *Event) {
 	r.open--
 	if s.State == Failed && !r.Graph.Plan.Stages[i].MayFail {
 		if r.failed == 0 {
-			r.Class, r.Reason, r.Culprit = e.Data.Class, e.Data.Reason, e.Data.Stage
+			r.Class, r.Reason, r.Culprit, r.Mark = e.Data.Class, e.Data.Reason, e.Data.Stage, r.Chain
 		}
 		r.failed++
 	}

@@ -132,3 +132,8 @@ type Difference struct {
 type Problem struct {
 	Code, Place, What string
 }
+
+// Rows gives how many rows the batch writes.
+func (b *Batch) Rows() int {
+	return len(b.Events) + len(b.Plans) + len(b.Runs) + len(b.Stages) + len(b.Deliveries) + len(b.Parked) + len(b.Messages) + len(b.Cursors)
+}
