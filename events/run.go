@@ -27,6 +27,7 @@ type Run struct {
 	Stages   []Stand
 
 	cancelRequested bool
+	resumed         bool
 	open            int     // stages that are not terminal
 	running         int     // stages that are running
 	failed          int     // failed stages without may_fail
@@ -138,7 +139,7 @@ func (r *Run) create(e *Event) {
 
 // resume puts failed, cancelled and skipped stages back to pending and counts their needs anew.
 func (r *Run) resume() {
-	r.Ended, r.Class, r.Reason, r.Culprit = 0, "", "", ""
+	r.Ended, r.Class, r.Reason, r.Culprit, r.resumed = 0, "", "", "", true
 	r.ready, r.doomed, r.open, r.failed, r.cancelRequested, r.sweep = nil, nil, 0, 0, false, 0
 	for i := range r.Stages {
 		if s := &r.Stages[i]; s.State != Completed {
@@ -261,3 +262,9 @@ func (r *Run) RunningStages() int { return r.running }
 
 // Open gives how many stages have not ended.
 func (r *Run) Open() int { return r.open }
+
+// Touched reports whether any event has moved or queued the stage: an untouched one is pending and waits for its needs.
+func (r *Run) Touched(i int) bool {
+	s := &r.Stages[i]
+	return s.State != Pending || s.Queued || s.Attempt > 0 || r.resumed
+}
