@@ -12,6 +12,7 @@ type Run struct {
 	ID    ID
 	State State
 	Chain Chain
+	Mark  Chain // as it was when anything of the run's own (not its stages') last changed
 
 	Delivery ID
 	Forked   ID
@@ -29,6 +30,7 @@ type Run struct {
 	Stages   []Stand
 
 	cancelRequested bool
+	resumed         bool
 	open            int     // stages that are not terminal
 	running         int     // stages that are running
 	failed          int     // failed stages without may_fail
@@ -82,7 +84,7 @@ func (r *Run) Apply(e *Event) error {
 	if why := r.guard(e); why != "" {
 		return r.refuse(e, "", r.State, why)
 	}
-	r.State = to
+	r.State, r.Mark = to, r.Chain
 	switch e.Type {
 	case RunCreated:
 		r.create(e)
@@ -122,7 +124,7 @@ func (r *Run) create(e *Event) {
 // resume puts every stage that has not completed back to pending and counts its needs anew. That takes in stages that
 // were left running by a run that ended by Apollo's own fault: their claim is void.
 func (r *Run) resume() {
-	r.Ended, r.Class, r.Reason, r.Culprit = 0, "", "", ""
+	r.Ended, r.Class, r.Reason, r.Culprit, r.resumed = 0, "", "", "", true
 	r.ready, r.doomed, r.open, r.running, r.failed, r.cancelRequested, r.sweep = nil, nil, 0, 0, 0, false, 0
 	for i := range r.Stages {
 		if s := &r.Stages[i]; s.State != Completed {
@@ -187,7 +189,7 @@ func (r *Run) end(i int, s *Stand, e *Event) {
 	r.open--
 	if s.State == Failed && !r.Graph.Plan.Stages[i].MayFail {
 		if r.failed == 0 && !r.cancelRequested {
-			r.Class, r.Reason, r.Culprit = e.Data.Class, e.Data.Reason, e.Data.Stage
+			r.Class, r.Reason, r.Culprit, r.Mark = e.Data.Class, e.Data.Reason, e.Data.Stage, r.Chain
 		}
 		r.failed++
 	}
@@ -233,3 +235,9 @@ func (r *Run) RunningStages() int { return r.running }
 
 // Open gives how many stages have not ended.
 func (r *Run) Open() int { return r.open }
+
+// Touched reports whether any event has moved or queued the stage: an untouched one is pending and waits for its needs.
+func (r *Run) Touched(i int) bool {
+	s := &r.Stages[i]
+	return s.State != Pending || s.Queued || s.Attempt > 0 || r.resumed
+}

@@ -82,7 +82,7 @@ func (e *Engine) load(ctx context.Context, row *storage.RunRow) (err error) {
 	if err != nil {
 		return err
 	}
-	e.live[row.ID] = &live{run: run}
+	e.live[row.ID] = &live{run: run, written: run.Mark}
 	return nil
 }
 

@@ -11,8 +11,9 @@ import (
 // live is a run that has not ended, folded in memory.
 type live struct {
 	run     *events.Run
-	dirty   bool    // in unit.runs
-	changed []int32 // stages whose rows the unit must write
+	dirty   bool         // in unit.runs
+	written events.Chain // mark of the run's row as it was last written
+	changed []int32      // stages whose rows the unit must write
 }
 
 // unit is a unit of work: what one pass of the engine's loop takes in, and everything that follows from it. It is one
@@ -74,7 +75,7 @@ func (u *unit) touch(l *live, e *events.Event) {
 	if e.Type == events.RunCancelRequested {
 		u.interrupts = append(u.interrupts, u.engine.bodiesOf(l.run.ID)...)
 	}
-	if e.Type == events.RunCreated || e.Type == events.RunResumed {
+	if e.Type == events.RunResumed {
 		for i := range l.run.Stages {
 			l.changed = append(l.changed, int32(i)) //nolint:gosec // small
 		}
@@ -159,7 +160,10 @@ func (u *unit) lastSequence(run events.ID) uint64 {
 // close projects the rows of everything that changed.
 func (u *unit) close() {
 	for _, l := range u.runs {
-		u.batch.Runs = append(u.batch.Runs, storage.RunRowOf(l.run))
+		if l.written != l.run.Mark {
+			l.written = l.run.Mark
+			u.batch.Runs = append(u.batch.Runs, storage.RunRowOf(l.run))
+		}
 		seen := -1
 		if len(l.changed) > 1 {
 			slices.Sort(l.changed)
