@@ -133,7 +133,7 @@ func byFirstLine(c *Call, line, script, path string) (program, *events.Failure) 
 		return program{}, &events.Failure{Class: events.ExecFailed, Pointer: "/script:1", Reason: "the script's first line names no interpreter"}
 	case argument == "":
 		return scriptFile(c, []string{name}, script, path)
-	case filepath.Base(name) == "env" && !strings.ContainsAny(argument, " \t=-"):
+	case filepath.Base(name) == "env" && !strings.ContainsAny(argument, " \t=") && argument[0] != '-':
 		return scriptFile(c, []string{argument}, script, path)
 	}
 	return scriptFile(c, []string{name, argument}, script, path)

@@ -59,6 +59,7 @@ type attempt struct {
 	phase     phase
 	until     time.Time       // end of the present phase; zero is never
 	pause     time.Duration   // between looks at the tree, once the leader has ended
+	empty     int             // looks at the tree, one after the other, that found nobody
 	exited    bool            // the stage's own process is a zombie
 	end       time.Time       // when it became one
 	looked    time.Time       // when zombies were last looked for
@@ -293,7 +294,7 @@ func (a *attempt) leaveRunning(now time.Time) {
 			Reason: fmt.Sprintf("the stage ran over its time-out of %s and was ended", a.call.Timeout)}
 	case now.Sub(a.looked) >= zombieInterval:
 		if a.looked = now; haveOrphans() {
-			reapZombies(processTable())
+			reapZombies(processTable(), a.tree.seen)
 		}
 	}
 	if a.stopped != nil {
@@ -316,8 +317,14 @@ func (a *attempt) grace() time.Duration {
 // settled reports whether nothing of the attempt runs and its output is complete. A pipe that is still open though no
 // process of the attempt is left is in the hands of somebody unknown, and is waited for until the phase ends.
 func (a *attempt) settled(now time.Time) bool {
-	if haveOrphans() && len(a.tree.living()) > 0 {
-		return false
+	if haveOrphans() {
+		if len(a.tree.living()) > 0 {
+			a.empty = 0
+			return false
+		}
+		if a.empty++; a.empty < 2 && haveOrphans() {
+			return false // look once more: a zombie may have lost its parent while the table was read
+		}
 	}
 	open := a.streams[0].fd >= 0 || a.streams[1].fd >= 0
 	return !open || !now.Before(a.until)
