@@ -201,7 +201,7 @@ func (c *checker) checkName(n *node, where string) {
 	if !namePattern.MatchString(n.text) {
 		c.at(n, "E_NAME", "the name "+strconv.Quote(shortened(n.text))+" in "+where+" is not allowed",
 			"1 to 128 of a-z 0-9 _ - with a letter or digit first", didYouMeanName(n.text))
-	} else if n.surprise() != "" && n.surprise() != "number" && n.plain != "integer" {
+	} else if n.surprise() != "" && n.surprise() != "number" {
 		c.at(n, "E_TYPE", "YAML readers take the name "+n.text+" for a "+n.surprise(), "text", "quote it")
 	}
 }

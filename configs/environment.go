@@ -161,8 +161,22 @@ func (c *checker) compileAnalysed(s source, a *analysis, scope types.Map, want r
 func (c *checker) exprFault(s source, err error) {
 	var e *exprError
 	if errors.As(err, &e) {
-		c.fault(s, e.at, e.code, e.message, "", e.hint)
+		hint := e.hint
+		if hint == "" {
+			hint = c.commentHint(s)
+		}
+		c.fault(s, e.at, e.code, e.message, "", hint)
 	}
+}
+
+// commentHint sees an expression that YAML cut short at a blank and #.
+func (c *checker) commentHint(s source) string {
+	if n := s.node; n.plain == "string" && n.line <= len(c.lines) {
+		if _, rest, found := strings.Cut(c.lines[n.line-1], n.text); found && strings.HasPrefix(rest, " #") {
+			return "YAML takes a blank and # for a comment: quote the expression"
+		}
+	}
+	return ""
 }
 
 func (c *checker) compileFault(s source, a *analysis, err error) {

@@ -10,13 +10,13 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// The bounds of a definition. The YAML parser's time grows with the square of the keys of one map, and its memory with
-// the depth: within these bounds a file takes at most about a second.
+// The bounds of a definition. The YAML parser's time and stack grow with the square of the keys of one map, and its
+// memory with the depth; stages, of which there may be many, are parsed in portions.
 const (
 	MaxFileSize = 256 << 10 // bytes
 	MaxDepth    = 64        // maps and lists inside each other
 	MaxStages   = 10_000
-	maxKeys     = 10_500 // of one map
+	maxKeys     = 1000 // of any other map
 )
 
 // guard refuses what must not reach the parser, and gives the tokens of what may.
@@ -73,6 +73,7 @@ type nesting struct {
 	brackets int
 	columns  []int
 	keys     map[int]int // keys seen of the open block map at each column
+	top      string      // the last key of the outermost map
 }
 
 func (g *nesting) enter(column int) {
@@ -94,7 +95,7 @@ func (g *nesting) depth() int { return g.brackets + len(g.columns) }
 func (c *checker) guardTokens(tokens token.Tokens) bool {
 	before := len(c.problems)
 	g := &nesting{keys: map[int]int{}}
-	documents, content := 1, false
+	documents, content, last := 1, false, 0
 	for i, t := range tokens {
 		line, col := t.Position.Line, max(1, t.Position.Column)
 		switch t.Type {
@@ -119,11 +120,28 @@ func (c *checker) guardTokens(tokens token.Tokens) bool {
 			return false
 		}
 		content = content || t.Type != token.DocumentHeaderType && t.Type != token.CommentType && t.Type != token.DirectiveType
+		if g.brackets == 0 && line > last && c.tabbed(line) {
+			return false
+		}
+		last = line
 		if !c.guardBounds(g, line, col) {
 			return false
 		}
 	}
 	return len(c.problems) == before
+}
+
+// tabbed reports a tab before the first token of a line.
+func (c *checker) tabbed(line int) bool {
+	if line > len(c.lines) {
+		return false
+	}
+	blanks := len(c.lines[line-1]) - len(strings.TrimLeft(c.lines[line-1], " "))
+	if !strings.HasPrefix(c.lines[line-1][blanks:], "\t") {
+		return false
+	}
+	c.report(line, blanks+1, "E_YAML_SYNTAX", "a tab in the indentation", "well-formed YAML", "indent with spaces")
+	return true
 }
 
 func (c *checker) guardBounds(g *nesting, line, col int) bool {
@@ -132,8 +150,15 @@ func (c *checker) guardBounds(g *nesting, line, col int) bool {
 			fmt.Sprintf("at most %d levels", MaxDepth), "")
 		return false
 	}
-	if len(g.columns) > 0 && g.keys[g.columns[len(g.columns)-1]] > maxKeys {
-		c.report(line, col, "E_SIZE", fmt.Sprintf("a map has more than %d keys", maxKeys), fmt.Sprintf("at most %d stages", MaxStages), "")
+	if len(g.columns) == 0 {
+		return true
+	}
+	allowed := maxKeys
+	if len(g.columns) == 2 && g.top == "stages" {
+		allowed = MaxStages
+	}
+	if g.keys[g.columns[len(g.columns)-1]] > allowed {
+		c.report(line, col, "E_SIZE", fmt.Sprintf("a map has more than %d keys", allowed), fmt.Sprintf("at most %d stages, and %d keys of any other map", MaxStages, maxKeys), "")
 		return false
 	}
 	return true
@@ -147,6 +172,9 @@ func (g *nesting) enterKey(tokens token.Tokens, i int) {
 	column := max(1, tokens[i-1].Position.Column)
 	g.enter(column)
 	g.keys[column]++
+	if len(g.columns) == 1 {
+		g.top = tokens[i-1].Value
+	}
 }
 
 func (c *checker) refuseIndirection(line, col int, text string) {
@@ -168,13 +196,12 @@ func (c *checker) refuseIndirection(line, col int, text string) {
 
 func (c *checker) invalidToken(t *token.Token) {
 	line, col := t.Position.Line, max(1, t.Position.Column)
-	message, hint := "this can't be read as YAML", ""
+	message := "this can't be read as YAML"
 	if t.Error != "" {
 		message = printable(t.Error)
 	}
-	if strings.Contains(t.Origin, "\t") && line <= len(c.lines) && strings.HasPrefix(strings.TrimLeft(c.lines[line-1], " "), "\t") {
-		message, hint = "a tab in the indentation", "indent with spaces"
-		col = strings.Index(c.lines[line-1], "\t") + 1
+	if strings.Contains(t.Origin, "\t") && c.tabbed(line) {
+		return
 	}
-	c.report(line, col, "E_YAML_SYNTAX", message, "well-formed YAML", hint)
+	c.report(line, col, "E_YAML_SYNTAX", message, "well-formed YAML", "")
 }

@@ -85,7 +85,7 @@ func (a *analysis) located(err error) *exprError {
 		out.message, out.at = at.Message, writtenOffset(at.From, a.shifts)
 	}
 	if strings.Contains(out.message, "exceeds maximum allowed nodes") {
-		out.code, out.message = "E_EXPR_COST", fmt.Sprintf("the expression has more than %d parts", maxExprNodes)
+		out.code, out.message, out.at = "E_EXPR_COST", fmt.Sprintf("the expression has more than %d parts", maxExprNodes), 0
 	}
 	return out
 }

@@ -87,7 +87,11 @@ func (c *checker) checkInlineEndings(n *node) {
 	escaped := strings.Contains(n.text, "\r")
 	for line := from; line <= to && line <= len(c.lines); line++ {
 		if n.block && strings.HasSuffix(c.lines[line-1], "\r") || escaped {
-			c.report(line, max(1, len([]rune(strings.TrimSuffix(c.lines[line-1], "\r")))+1), "E_CRLF",
+			col := len([]rune(strings.TrimSuffix(c.lines[line-1], "\r"))) + 1
+			if escaped {
+				line, col = n.line, n.col
+			}
+			c.report(line, col, "E_CRLF",
 				fmt.Sprintf("Windows line endings in a script, line %d", line), "lines that end in LF", "convert the file with dos2unix or your editor")
 			return
 		}

@@ -1,14 +1,11 @@
 package configs
 
 import (
-	"errors"
 	"regexp"
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -90,38 +87,6 @@ func shortened(s string) string {
 	return s
 }
 
-// parseTree turns guarded tokens into nodes. It gives nil when the file can't be read as one YAML document.
-func (c *checker) parseTree(tokens token.Tokens) *node {
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		c.syntaxError(err)
-		return nil
-	}
-	var body ast.Node
-	for _, d := range file.Docs {
-		if d.Body != nil {
-			body = d.Body
-		}
-	}
-	if body == nil {
-		c.report(1, 1, "E_PIPE_EMPTY", "the file holds no pipeline", "a map with name: and stages:", "")
-		return nil
-	}
-	return c.convert(body)
-}
-
-func (c *checker) syntaxError(err error) {
-	line, col, message := 1, 1, err.Error()
-	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) {
-		message = syntax.Message
-		if syntax.Token != nil {
-			line, col = syntax.Token.Position.Line, max(1, syntax.Token.Position.Column)
-		}
-	}
-	c.report(line, col, "E_YAML_SYNTAX", printable(message), "well-formed YAML", "")
-}
-
 func (c *checker) convert(n ast.Node) *node {
 	out := &node{}
 	out.line, out.col = place(n)
@@ -150,8 +115,11 @@ func (c *checker) convertScalar(out *node, n ast.Node) {
 	case *ast.LiteralNode:
 		out.text, out.block = n.Value.Value, true
 	case *ast.StringNode:
-		if tk.Type != token.DoubleQuoteType && tk.Type != token.SingleQuoteType {
-			out.plain = "string"
+		if tk.Type == token.DoubleQuoteType || tk.Type == token.SingleQuoteType {
+			break
+		}
+		if out.plain = "string"; exponentNumber.MatchString(out.text) {
+			out.plain = "float" // the parser takes 1e9, which YAML calls a number, for text
 		}
 	case *ast.NullNode:
 		out.plain = "null"
@@ -215,6 +183,7 @@ type duplicate struct {
 var (
 	canonicalInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 	canonicalNumber  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+	exponentNumber   = regexp.MustCompile(`^[-+]?[0-9]+[eE][+-]?[0-9]+$`)
 	surprisingWord   = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 	bareDate         = regexp.MustCompile(`^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?$`)
 	sexagesimal      = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+$`)
@@ -227,6 +196,10 @@ func (n *node) surprise() string {
 		return ""
 	}
 	switch {
+	case n.plain == "null":
+		return "missing value"
+	case n.plain == "integer" || n.plain == "float":
+		return "number"
 	case n.plain != "string":
 		return n.plain
 	case surprisingWord.MatchString(n.text):
