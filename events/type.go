@@ -68,16 +68,13 @@ var typeNames = map[Type]string{
 	WorkerJoined: "worker.joined", WorkerLost: "worker.lost",
 }
 
-var (
-	fullNames [256]string
-	typesBy   = map[string]Type{}
-)
+var fullNames = nameTypes()
 
-func init() {
+func nameTypes() (full [256]string) {
 	for t, name := range typeNames {
-		fullNames[t] = "apollo." + name + ".v1"
-		typesBy[fullNames[t]] = t
+		full[t] = "apollo." + name + ".v1"
 	}
+	return full
 }
 
 // String gives the CloudEvents type, as "apollo.run.created.v1".
@@ -107,8 +104,10 @@ func (t Type) Known() bool { return fullNames[t] != "" }
 
 // ParseType reads a full name, as "apollo.run.created.v1".
 func ParseType(name string) (Type, error) {
-	if t, ok := typesBy[name]; ok {
-		return t, nil
+	for n := range fullNames {
+		if fullNames[n] == name && name != "" {
+			return Type(n), nil
+		}
 	}
 	return 0, fmt.Errorf("parse event type %q: not in the list", name)
 }

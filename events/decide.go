@@ -1,0 +1,131 @@
+package events
+
+import "fmt"
+
+// Decision is what must happen next, and is not an event yet. StageQueued means that the stage is ready: whoever
+// carries it out records stage.started when the stage can be claimed at once, and stage.queued when it has to wait.
+type Decision struct {
+	Type   Type
+	Stage  int // index into Plan.Stages; -1 for the run
+	Reason string
+	Class  Class
+}
+
+// NextDecision gives the first thing that must follow the log as it is, or false when the run waits for the world: a
+// result, a free slot, a due retry. It depends on the log alone and costs O(1) over the life of a run.
+func (r *Run) NextDecision() (Decision, bool) {
+	switch {
+	case r.State == None || r.State.Terminal():
+		return Decision{}, false
+	case r.cancelRequested:
+		return r.nextCancel()
+	case r.State == Pending:
+		return Decision{Type: RunStarted, Stage: -1}, true
+	}
+	for ; len(r.doomed) > 0; r.doomed = r.doomed[1:] {
+		if d, ok := r.skip(int(r.doomed[0])); ok {
+			return d, true
+		}
+	}
+	for ; len(r.ready) > 0; r.ready = r.ready[1:] {
+		if i := int(r.ready[0]); r.isReady(i) {
+			return Decision{Type: StageQueued, Stage: i}, true
+		}
+	}
+	if r.open > 0 {
+		return Decision{}, false
+	}
+	if r.failed > 0 {
+		return Decision{Type: RunFailed, Stage: -1, Reason: r.Reason, Class: r.Class}, true
+	}
+	return Decision{Type: RunCompleted, Stage: -1}, true
+}
+
+// nextCancel closes what is pending; what is running reports by itself once its processes are gone.
+func (r *Run) nextCancel() (Decision, bool) {
+	for ; r.sweep < len(r.Stages); r.sweep++ {
+		if r.Stages[r.sweep].State == Pending {
+			return Decision{Type: StageCancelled, Stage: r.sweep, Reason: "the run was cancelled", Class: Aborted}, true
+		}
+	}
+	if r.open > 0 {
+		return Decision{}, false
+	}
+	return Decision{Type: RunCancelled, Stage: -1, Reason: r.Reason, Class: Aborted}, true
+}
+
+// Event makes the event that records the decision, without id, time and place in the chain.
+func (d Decision) Event(r *Run) Event {
+	e := Event{Stream: r.ID, Type: d.Type, Data: Data{Reason: d.Reason, Class: d.Class}}
+	switch {
+	case d.Stage >= 0:
+		e.Data.Stage = r.Graph.Plan.Stages[d.Stage].Name
+	case d.Type == RunFailed:
+		e.Data.Stage = r.Culprit
+	}
+	return e
+}
+
+// Decide gives every decision that is due now and does not wait for another of them: the start of the run, each stage
+// to be skipped or cancelled, each stage that is ready, or the end of the run. It moves nothing. Once they are recorded,
+// ask again: a skipped stage may doom the one below it. It is the whole of the scheduler, and a function of the log.
+func (r *Run) Decide() []Decision {
+	first, ok := r.NextDecision()
+	if !ok {
+		return nil
+	}
+	due := []Decision{first}
+	switch first.Type {
+	case StageCancelled:
+		for i := first.Stage + 1; i < len(r.Stages); i++ {
+			if r.Stages[i].State == Pending {
+				due = append(due, Decision{Type: StageCancelled, Stage: i, Reason: first.Reason, Class: Aborted})
+			}
+		}
+	case StageSkipped:
+		for _, i := range r.doomed[1:] {
+			if d, ok := r.skip(int(i)); ok {
+				due = append(due, d)
+			}
+		}
+		due = append(due, r.readyDecisions(0)...)
+	case StageQueued:
+		due = append(due, r.readyDecisions(1)...)
+	case RunStarted:
+		due = append(due, r.readyDecisions(0)...)
+	}
+	return due
+}
+
+func (r *Run) skip(i int) (Decision, bool) {
+	if r.Stages[i].State != Pending {
+		return Decision{}, false
+	}
+	need := int(r.Stages[i].doomedBy) - 1
+	return Decision{Type: StageSkipped, Stage: i,
+		Reason: fmt.Sprintf("needs %s, which is %s", r.Graph.Plan.Stages[need].Name, r.Stages[need].State)}, true
+}
+
+func (r *Run) readyDecisions(from int) (due []Decision) {
+	for ; from < len(r.ready); from++ {
+		if i := int(r.ready[from]); r.isReady(i) {
+			due = append(due, Decision{Type: StageQueued, Stage: i})
+		}
+	}
+	return due
+}
+
+func (r *Run) isReady(i int) bool {
+	s := &r.Stages[i]
+	return s.State == Pending && !s.Queued && s.unmet == 0 && s.doomedBy == 0
+}
+
+// Answers reports whether the event is a lawful record of the decision.
+func (d Decision) Answers(r *Run, e *Event) bool {
+	want := d.Event(r)
+	same := e.Data.Stage == want.Data.Stage && e.Data.Reason == want.Data.Reason && e.Data.Class == want.Data.Class
+	if d.Type == StageQueued {
+		return e.Data.Stage == want.Data.Stage && (e.Type == StageQueued || e.Type == StageStarted)
+	}
+	return same && e.Type == want.Type
+}

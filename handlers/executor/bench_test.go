@@ -1,0 +1,55 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func bareExec(tb testing.TB) {
+	if err := exec.Command("sh", "-c", "true").Run(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func shellStage(tb testing.TB, shell *Shell, c *Call, root string, i int) {
+	c.Dir = filepath.Join(root, "work", strconv.Itoa(i), "fetch", "1")
+	c.LogDir = filepath.Join(root, "logs", strconv.Itoa(i), "fetch", "1")
+	if _, failure := shell.Execute(context.Background(), c); failure != nil {
+		tb.Fatal(failure)
+	}
+}
+
+// BenchmarkShellRatio takes a stage and a bare process in turn, so that the noise of the machine meets both, and
+// reports the ratio of their sums.
+func BenchmarkShellRatio(b *testing.B) {
+	root := b.TempDir()
+	shell := NewShell(owner)
+	c := newCall(b, "true")
+	var stage, bare time.Duration
+	for i := 0; b.Loop(); i++ {
+		begin := time.Now()
+		shellStage(b, shell, c, root, i)
+		middle := time.Now()
+		bareExec(b)
+		stage, bare = stage+middle.Sub(begin), bare+time.Since(middle)
+	}
+	b.ReportMetric(float64(stage)/float64(bare), "stage/bare")
+	b.ReportMetric(float64(stage.Microseconds())/float64(b.N), "us/stage")
+	b.ReportMetric(float64(bare.Microseconds())/float64(b.N), "us/bare")
+}
+
+func BenchmarkTask(b *testing.B) {
+	tasks := NewTasks(map[string]Task{"noop": func(context.Context, *TaskCall) error { return nil }})
+	c := newCall(b, "-")
+	c.With = json.RawMessage(`{"name":"noop"}`)
+	for b.Loop() {
+		if _, failure := tasks.Execute(context.Background(), c); failure != nil {
+			b.Fatal(failure)
+		}
+	}
+}
