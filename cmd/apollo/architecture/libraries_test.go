@@ -73,7 +73,7 @@ func librariesRule() rule {
 					"cmd/apollo/main.go":    `package main; import _ "github.com/ThreeDotsLabs/watermill"`,
 					"handlers/h/a.go":       `package h; import _ "github.com/ThreeDotsLabs/watermill/message/router/middleware"`,
 					"storage/a.go":          `package storage; import _ "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"`,
-					"storage/ok.go":         `package storage; import _ "github.com/ThreeDotsLabs/watermill/message"`,               // allowed: the contract
+					"storage/ok.go":         `package storage; import _ "github.com/ThreeDotsLabs/watermill/message"`,         // allowed: the contract
 					"handlers/h/ok.go":      `package h; import _ "github.com/ThreeDotsLabs/watermill/message"`,               // allowed
 					"router/a.go":           `package router; import _ "github.com/ThreeDotsLabs/watermill"`,                  // allowed
 					"storage/postgres/a.go": `package postgres; import _ "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"`, // allowed
