@@ -3,6 +3,7 @@ package configs
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -76,7 +77,11 @@ func (c *checker) syntaxError(err error) {
 			line, col = syntax.Token.Position.Line, max(1, syntax.Token.Position.Column)
 		}
 	}
-	c.report(line, col, "E_YAML_SYNTAX", printable(message), "well-formed YAML", "")
+	hint := ""
+	if line <= len(c.lines) && strings.Contains(c.lines[line-1], "${{") {
+		hint = "quote it: \"${{ … }}\""
+	}
+	c.report(line, col, "E_YAML_SYNTAX", printable(message), "well-formed YAML", hint)
 }
 
 // splitStages takes the entries of a long block map under the top-level key stages out of the token stream, in
@@ -135,7 +140,7 @@ func stageTokens(tokens token.Tokens) (first, last int, starts []int) {
 				first = i + 2
 			}
 		case first > 0 && column == 0:
-			if !onlyComments(tokens[first:i]) {
+			if i < first || !onlyComments(tokens[first:i]) {
 				return 0, 0, nil
 			}
 			column = at

@@ -136,13 +136,13 @@ func TestPortionsKeepPlaces(t *testing.T) {
 // writeYAML writes a plan as a person would, in the order of its stages.
 func writeYAML(p *events.Plan) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nstages:\n", p.Pipeline)
+	fmt.Fprintf(&b, "name: %q\nstages:\n", p.Pipeline)
 	for _, s := range p.Stages {
 		var with scriptSettings
 		_ = json.Unmarshal(s.With, &with)
-		fmt.Fprintf(&b, "  %s:\n    run: %q\n", s.Name, with.Script)
+		fmt.Fprintf(&b, "  %q:\n    run: %q\n", s.Name, with.Script)
 		if len(s.Needs) > 0 {
-			fmt.Fprintf(&b, "    needs: [%s]\n", strings.Join(s.Needs, ", "))
+			fmt.Fprintf(&b, "    needs: [\"%s\"]\n", strings.Join(s.Needs, `", "`))
 		}
 		if s.Timeout > 0 {
 			fmt.Fprintf(&b, "    timeout: %s\n", DurationText(s.Timeout))
@@ -154,13 +154,13 @@ func writeYAML(p *events.Plan) string {
 			if i == 0 {
 				b.WriteString("    inputs:\n")
 			}
-			fmt.Fprintf(&b, "      %s: \"${{ %s }}\"\n", in.Role, in.From)
+			fmt.Fprintf(&b, "      %q: \"${{ %s }}\"\n", in.Role, in.From)
 		}
 		for i, o := range s.Outputs {
 			if i == 0 {
 				b.WriteString("    outputs:\n")
 			}
-			fmt.Fprintf(&b, "      %s: {path: %q, optional: %v}\n", o.Role, o.Path, o.Optional)
+			fmt.Fprintf(&b, "      %q: {path: %q, optional: %v}\n", o.Role, o.Path, o.Optional)
 		}
 		if s.Resources != nil {
 			fmt.Fprintf(&b, "    resources: {memory: %s, network: %s}\n", SizeText(s.Resources.Memory), RateText(s.Resources.Network))

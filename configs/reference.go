@@ -150,6 +150,10 @@ func pathOf(n ast.Node) []string {
 			return append(base, p.Value)
 		case *ast.IntegerNode:
 			return append(base, fmt.Sprint(p.Value))
+		case *ast.UnaryNode:
+			if i, ok := p.Node.(*ast.IntegerNode); ok && p.Operator == "-" {
+				return append(base, fmt.Sprint(-i.Value))
+			}
 		}
 	}
 	return nil

@@ -184,7 +184,7 @@ var (
 	canonicalInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 	canonicalNumber  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 	exponentNumber   = regexp.MustCompile(`^[-+]?[0-9]+[eE][+-]?[0-9]+$`)
-	surprisingWord   = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
+	surprisingWord   = regexp.MustCompile(`^(?i:yes|no|on|off)$`)
 	bareDate         = regexp.MustCompile(`^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?$`)
 	sexagesimal      = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+$`)
 	numberLike       = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(\.[0-9_]*)?$`)
