@@ -10,8 +10,9 @@ import (
 
 // The encoded form of Data is a row of fields in ascending order of their number, each once, zero fields left out:
 // number (uvarint), then a uvarint for numbers (zigzag when signed), or a length (uvarint) and bytes for everything
-// else. Composite fields hold the same form inside, and do not grow: what a newer build adds gets a number of its own. Two equal values have one encoding, which the hash chain needs.
-// Odd numbers carry a length and bytes, even numbers a plain uvarint: so a reader can pass over a field it does not know.
+// else. Composite fields hold the same form inside, and do not grow: what a newer build adds gets a number of its own.
+// Two equal values have one encoding, which the hash chain needs. Odd numbers carry a length and bytes, even numbers a
+// plain uvarint: so a reader can pass over a field it does not know.
 
 type field struct {
 	number uint64
@@ -160,7 +161,7 @@ func nextField(b []byte) (number uint64, v value, rest []byte, err error) {
 
 func textField[T ~string](number uint64, at func(*Data) *T) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putText(b, number, string(*at(d))) },
+		func(b []byte, d *Data) []byte { return putBytes(b, number, *at(d)) },
 		func(v value, d *Data) error { *at(d) = T(intern(v.b)); return nil },
 		func(d *Data) bool { return exactText(string(*at(d))) }}
 }
@@ -180,26 +181,36 @@ func intern(b []byte) string {
 
 func bytesField(number uint64, at func(*Data) *[]byte) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putText(b, number, string(*at(d))) },
+		func(b []byte, d *Data) []byte { return putBytes(b, number, *at(d)) },
 		func(v value, d *Data) error { *at(d) = append([]byte(nil), v.b...); return nil }, nil}
 }
 
 func jsonField(number uint64, at func(*Data) *json.RawMessage) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putText(b, number, string(*at(d))) },
+		func(b []byte, d *Data) []byte { return putBytes(b, number, *at(d)) },
 		func(v value, d *Data) error { *at(d) = append(json.RawMessage(nil), v.b...); return nil },
 		func(d *Data) bool { return exactJSON(*at(d)) }}
 }
 
 func digestField(number uint64, at func(*Data) *Digest) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putFixed(b, number, at(d)[:]) },
+		func(b []byte, d *Data) []byte {
+			if at(d).IsZero() {
+				return b
+			}
+			return putBytes(b, number, at(d)[:])
+		},
 		func(v value, d *Data) error { return getFixed(at(d)[:], v.b) }, nil}
 }
 
 func idField(number uint64, at func(*Data) *ID) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putFixed(b, number, at(d)[:]) },
+		func(b []byte, d *Data) []byte {
+			if at(d).IsZero() {
+				return b
+			}
+			return putBytes(b, number, at(d)[:])
+		},
 		func(v value, d *Data) error { return getFixed(at(d)[:], v.b) }, nil}
 }
 
@@ -252,7 +263,8 @@ func partField[T comparable](number uint64, at func(*Data) *T, put func([]byte, 
 			if *at(d) == zero {
 				return b
 			}
-			return putText(b, number, string(put(nil, at(d))))
+			b = appendUvarint(b, number)
+			return insertLength(put(b, at(d)), len(b))
 		},
 		func(v value, d *Data) error { return get(v.b, at(d)) }, nil}
 }

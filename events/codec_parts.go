@@ -7,24 +7,46 @@ import (
 	"time"
 )
 
-func putText(b []byte, number uint64, s string) []byte {
-	if s == "" {
+// appendUvarint is binary.AppendUvarint with the short case in line.
+func appendUvarint(b []byte, n uint64) []byte {
+	if n < 0x80 {
+		return append(b, byte(n))
+	}
+	return binary.AppendUvarint(b, n)
+}
+
+func putBytes[T ~string | ~[]byte](b []byte, number uint64, content T) []byte {
+	if len(content) == 0 {
 		return b
 	}
-	b = binary.AppendUvarint(b, number)
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
+	return append(appendUvarint(appendUvarint(b, number), uint64(len(content))), content...)
+}
+
+// insertLength puts the length of what b holds from start on before it.
+func insertLength(b []byte, start int) []byte {
+	n := len(b) - start
+	var length [binary.MaxVarintLen64]byte
+	width := binary.PutUvarint(length[:], uint64(n)) //nolint:gosec // a length
+	b = append(b, length[:width]...)
+	copy(b[start+width:], b[start:start+n])
+	copy(b[start:], length[:width])
+	return b
 }
 
 func putFixed(b []byte, number uint64, content []byte) []byte {
+	if isZero(content) {
+		return b
+	}
+	return putBytes(b, number, content)
+}
+
+func isZero(content []byte) bool {
 	for _, c := range content {
 		if c != 0 {
-			b = binary.AppendUvarint(b, number)
-			b = binary.AppendUvarint(b, uint64(len(content)))
-			return append(b, content...)
+			return false
 		}
 	}
-	return b
+	return true
 }
 
 func getFixed(to, content []byte) error {
@@ -32,19 +54,17 @@ func getFixed(to, content []byte) error {
 		return fmt.Errorf("%d bytes where %d are due", len(content), len(to))
 	}
 	copy(to, content)
-	for _, c := range content {
-		if c != 0 {
-			return nil
-		}
+	if isZero(content) {
+		return errZero
 	}
-	return errZero
+	return nil
 }
 
 func putUint(b []byte, number, n uint64) []byte {
 	if n == 0 {
 		return b
 	}
-	return binary.AppendUvarint(binary.AppendUvarint(b, number), n)
+	return appendUvarint(appendUvarint(b, number), n)
 }
 
 func putInt(b []byte, number uint64, n int64) []byte { return putUint(b, number, zigzag(n)) }
@@ -57,13 +77,12 @@ func putList[T any](b []byte, number uint64, list []T, put func([]byte, *T) []by
 	if len(list) == 0 {
 		return b
 	}
-	var inner, one []byte
+	b = appendUvarint(b, number)
+	start := len(b)
 	for i := range list {
-		one = put(one[:0], &list[i])
-		inner = append(binary.AppendUvarint(inner, uint64(len(one))), one...)
+		b = insertLength(put(b, &list[i]), len(b))
 	}
-	b = binary.AppendUvarint(binary.AppendUvarint(b, number), uint64(len(inner)))
-	return append(b, inner...)
+	return insertLength(b, start)
 }
 
 func getList[T any](b []byte, get func([]byte, *T) error) (list []T, err error) {
@@ -111,7 +130,7 @@ func exactResult(r *Result) bool {
 	return exactText(r.Role) && exactText(r.Name) && exactJSON(r.Value)
 }
 
-func appendPair(b []byte, p *Pair) []byte { return putText(putText(b, 1, p.Name), 3, p.Value) }
+func appendPair(b []byte, p *Pair) []byte { return putBytes(putBytes(b, 1, p.Name), 3, p.Value) }
 
 func readPair(b []byte, p *Pair) error {
 	return readParts(b, func(number uint64, v value) error {
@@ -128,12 +147,12 @@ func readPair(b []byte, p *Pair) error {
 }
 
 func appendResult(b []byte, r *Result) []byte {
-	b = putText(b, 1, r.Role)
+	b = putBytes(b, 1, r.Role)
 	b = putFixed(b, 3, r.Digest[:])
 	b = putInt(b, 4, r.Size)
 	b = putInt(b, 6, r.Records)
-	b = putText(b, 7, r.Name)
-	return putText(b, 9, string(r.Value))
+	b = putBytes(b, 7, r.Name)
+	return putBytes(b, 9, r.Value)
 }
 
 func readResult(b []byte, r *Result) error {
@@ -159,7 +178,7 @@ func readResult(b []byte, r *Result) error {
 }
 
 func appendSegment(b []byte, s *Segment) []byte {
-	return putInt(putText(b, 1, s.Name), 2, int64(s.Duration))
+	return putInt(putBytes(b, 1, s.Name), 2, int64(s.Duration))
 }
 
 func readSegment(b []byte, s *Segment) error {

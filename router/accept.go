@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,17 +37,17 @@ var ErrEnded = errors.New("the run has ended already")
 
 // Accept stores a delivery and decides its fate. It returns once both are durable; trigger.ErrBusy, ErrFull and
 // ErrClosed say that nothing was stored. It implements trigger.Inbox.
-func (e *Engine) Accept(_ context.Context, d *trigger.Delivery) (trigger.Receipt, error) {
+func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Receipt, error) {
 	if !e.Ready() {
 		return trigger.Receipt{}, trigger.ErrClosed
 	}
 	a := &accepting{d: d, done: make(chan accepted, 1)}
 	if len(d.Body) > events.MaxInline {
-		digest, err := e.o.Artifacts.PutBytes(d.Body)
+		info, err := e.o.Artifacts.Put(ctx, bytes.NewReader(d.Body))
 		if err != nil {
 			return trigger.Receipt{}, storeError(err)
 		}
-		a.blob = digest
+		a.blob = info.Digest
 	}
 	select {
 	case e.inputs <- input{delivery: a}:

@@ -49,6 +49,7 @@ func (e *Engine) newBody(c claim) *body {
 		}
 	}
 	delivery := c.live.run.Delivery
+	b.attempt.From = delivery
 	b.attempt.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, delivery) }
 	e.bodyLock.Lock()
 	defer e.bodyLock.Unlock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,11 +19,12 @@ import (
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/storage"
+	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
 // Artifacts keeps bodies that are too long for an event.
 type Artifacts interface {
-	PutBytes(content []byte) (events.Digest, error)
+	Put(ctx context.Context, r io.Reader) (artifacts.Info, error)
 }
 
 // Options are what an engine is made of.

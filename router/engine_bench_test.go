@@ -2,8 +2,6 @@ package router_test
 
 import (
 	"context"
-	"database/sql"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/schedule"
-	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/router"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -39,8 +36,6 @@ func benchChains(b *testing.B, flight int) {
 		}
 		return nil, nil
 	}}
-	dir := b.TempDir()
-	limit := bareCommits(b, dir)
 	uuid.EnableRandPool()
 	e, err := router.New(router.Options{Store: store, Runner: runner{}, Clock: time.Now, Logger: zerolog.Nop(), Handlers: []router.Handler{ended},
 		NewID: func() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }})
@@ -65,31 +60,5 @@ func benchChains(b *testing.B, flight int) {
 	}
 	b.ReportMetric(float64(b.N*5)/b.Elapsed().Seconds(), "stages/s")
 	b.StopTimer()
-	after := bareCommits(b, dir)
-	b.ReportMetric(float64(b.N*5)/b.Elapsed().Seconds()/(limit/2+after/2), "x-S1")
-	b.ReportMetric(limit, "S1-before")
-	b.ReportMetric(after, "S1-after")
 	_ = e.Stop(context.Background())
-	_ = stage.Outcome{}
-}
-
-func bareCommits(b *testing.B, dir string) float64 {
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, uuid.NewString())+"?_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_txlock=immediate")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	db.SetMaxOpenConns(1)
-	if _, err := db.Exec(`CREATE TABLE event(id INTEGER PRIMARY KEY, run_id INT, seq INT, kind INT, at INT, payload BLOB, UNIQUE(run_id, seq))`); err != nil {
-		b.Fatal(err)
-	}
-	st, _ := db.Prepare(`INSERT INTO event(run_id, seq, kind, at, payload) VALUES(?,?,?,?,?)`)
-	n := 0
-	begin := time.Now()
-	for ; time.Since(begin) < time.Second; n++ {
-		if _, err := st.Exec(n/20, n%20, 1, 1, make([]byte, 120)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return float64(n) / time.Since(begin).Seconds()
 }

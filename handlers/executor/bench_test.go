@@ -17,10 +17,25 @@ func bareExec(tb testing.TB) {
 }
 
 func shellStage(tb testing.TB, shell *Shell, c *Call, root string, i int) {
-	c.Dir = filepath.Join(root, "work", strconv.Itoa(i), "fetch", "1")
-	c.LogDir = filepath.Join(root, "logs", strconv.Itoa(i), "fetch", "1")
+	below := filepath.Join(strconv.Itoa(i/5), "stage-"+strconv.Itoa(i%5), "1") // runs of five stages
+	c.Dir, c.LogDir = filepath.Join(root, "work", below), filepath.Join(root, "logs", below)
 	if _, failure := shell.Execute(context.Background(), c); failure != nil {
 		tb.Fatal(failure)
+	}
+}
+
+func BenchmarkBareExec(b *testing.B) {
+	for b.Loop() {
+		bareExec(b)
+	}
+}
+
+func BenchmarkShellStage(b *testing.B) {
+	root := b.TempDir()
+	shell := NewShell(Settings{Owner: owner, Spare: filepath.Join(root, "spare")})
+	c := newCall(b, "true")
+	for i := 0; b.Loop(); i++ {
+		shellStage(b, shell, c, root, i)
 	}
 }
 
@@ -28,7 +43,7 @@ func shellStage(tb testing.TB, shell *Shell, c *Call, root string, i int) {
 // reports the ratio of their sums.
 func BenchmarkShellRatio(b *testing.B) {
 	root := b.TempDir()
-	shell := NewShell(owner)
+	shell := NewShell(Settings{Owner: owner, Spare: filepath.Join(root, "spare")})
 	c := newCall(b, "true")
 	var stage, bare time.Duration
 	for i := 0; b.Loop(); i++ {

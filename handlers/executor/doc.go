@@ -19,7 +19,11 @@
 //
 // One operating system thread serves one attempt: it gets its own umask, starts the process, polls its pipes, and
 // lives until the process is gone. This keeps the engine's own umask untouched, and makes the kernel's parent-death
-// signal mean the engine's death. There is no polling by time while a stage runs undisturbed.
+// signal mean the engine's death. While a stage runs undisturbed the thread sleeps, but for a look at one small file
+// every five seconds, for zombies.
+//
+// The directories out and tmp, and the work directory itself, are there while a stage runs. Those in which it left
+// nothing are gone when Execute returns.
 //
 // Linux 5.4 or later is required (pidfd).
 package executor

@@ -65,7 +65,6 @@ func (e *environ) base(c *Call) {
 	v["APOLLO_ATTEMPT"] = strconv.Itoa(c.Attempt)
 	v["APOLLO_IDEMPOTENCY_KEY"] = c.Key
 	v["APOLLO_OUTPUTS"] = outputsPath(c)
-	v["APOLLO_SEGMENTS"] = segmentsPath(c)
 }
 
 // declare adds what the pipeline's author named himself. Apollo's own variables cannot be replaced.

@@ -116,14 +116,15 @@ type Executor interface {
 
 // Settings are what the built-in executors need to be told.
 type Settings struct {
-	Owner string          // names this engine in its processes' marks, such as the id of the data directory
+	Owner string          // names this engine in its processes' marks, and is what KillOrphans looks for: the data directory's id
+	Spare string          // directory for what one attempt hands on to the next; empty is none, which is slower
 	Tasks map[string]Task // Go functions by name
 }
 
 // Builtin gives the executors of this build.
 func Builtin(s Settings) []Executor {
 	return []Executor{
-		NewShell(s.Owner),
+		NewShell(s),
 		NewTasks(s.Tasks),
 	}
 }

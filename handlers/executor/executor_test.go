@@ -38,7 +38,7 @@ func newCall(tb testing.TB, script string) *Call {
 // run executes a shell stage.
 func run(tb testing.TB, c *Call) (*Result, *events.Failure) {
 	tb.Helper()
-	return NewShell(owner).Execute(context.Background(), c)
+	return NewShell(Settings{Owner: owner}).Execute(context.Background(), c)
 }
 
 // succeed executes a shell stage that must succeed.
@@ -84,19 +84,4 @@ func marked(c *Call) []string {
 		}
 	}
 	return list
-}
-
-func BenchmarkBareExec(b *testing.B) {
-	for b.Loop() {
-		bareExec(b)
-	}
-}
-
-func BenchmarkShellStage(b *testing.B) {
-	root := b.TempDir()
-	shell := NewShell(owner)
-	c := newCall(b, "true")
-	for i := 0; b.Loop(); i++ {
-		shellStage(b, shell, c, root, i)
-	}
 }

@@ -12,7 +12,7 @@ const minSecret = 4
 // maskText stands in a log for a secret.
 var maskText = []byte("***")
 
-// masker replaces secrets in a stream: each value, and each of its lines, wherever the chunks are cut. Text is held
+// masker replaces secrets in a stream: each value, and each of its lines, without the blanks around them, wherever the chunks are cut. Text is held
 // back only while it may be the beginning of a secret. Overlapping secrets are covered together.
 type masker struct {
 	secrets [][]byte
@@ -26,8 +26,8 @@ type masker struct {
 func newMasker(values map[string]string) *masker {
 	found := make(map[string]bool)
 	for _, value := range values {
-		for _, text := range append(strings.FieldsFunc(value, isLineBreak), value, strings.TrimRight(value, "\r\n")) {
-			if len(text) >= minSecret {
+		for _, text := range append(strings.FieldsFunc(value, isLineBreak), value) {
+			if text = strings.TrimSpace(text); len(text) >= minSecret {
 				found[text] = true
 			}
 		}

@@ -26,10 +26,10 @@ import (
 //
 // A script of plain commands only, without anything that sh and bash may understand differently, is handed to /bin/sh
 // in the default case: the meaning is the same, and it starts in half the time.
-type Shell struct{ owner string }
+type Shell struct{ supervisor *supervisor }
 
-// NewShell makes the executor; owner begins the mark of all its processes and is what KillOrphans looks for.
-func NewShell(owner string) *Shell { return &Shell{owner: owner} }
+// NewShell makes the executor.
+func NewShell(s Settings) *Shell { return &Shell{supervisor: newSupervisor(s)} }
 
 // Spec implements Executor.
 func (s *Shell) Spec() Spec {
@@ -57,7 +57,7 @@ func (s *Shell) Execute(ctx context.Context, c *Call) (*Result, *events.Failure)
 	if failure != nil {
 		return new(Result), failure
 	}
-	return supervise(ctx, c, s.owner, p)
+	return s.supervisor.supervise(ctx, c, p)
 }
 
 // decodeSettings reads an executor's own settings and refuses what it does not know.
@@ -133,7 +133,7 @@ func byFirstLine(c *Call, line, script, path string) (program, *events.Failure) 
 		return program{}, &events.Failure{Class: events.ExecFailed, Pointer: "/script:1", Reason: "the script's first line names no interpreter"}
 	case argument == "":
 		return scriptFile(c, []string{name}, script, path)
-	case filepath.Base(name) == "env" && !strings.ContainsAny(argument, " \t=-"):
+	case filepath.Base(name) == "env" && !strings.ContainsAny(argument, " \t=") && argument[0] != '-':
 		return scriptFile(c, []string{argument}, script, path)
 	}
 	return scriptFile(c, []string{name, argument}, script, path)

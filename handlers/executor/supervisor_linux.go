@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,6 +33,16 @@ const (
 	over                     // nothing of the attempt runs any more
 )
 
+// supervisor starts attempts for the executors that run programs.
+type supervisor struct {
+	owner  string
+	spares spares
+}
+
+func newSupervisor(s Settings) *supervisor {
+	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}}
+}
+
 // attempt supervises the processes of one attempt, all of it on one thread.
 type attempt struct {
 	ctx     context.Context
@@ -41,13 +50,16 @@ type attempt struct {
 	proc    process
 	tree    tree
 	streams [2]stream
-	marks   *segmentMarks
+	spares  *spares
+	fifo    fifo
+	marks   segmentMarks
 	wake    *waker
 	buf     []byte
 
 	phase     phase
 	until     time.Time       // end of the present phase; zero is never
 	pause     time.Duration   // between looks at the tree, once the leader has ended
+	empty     int             // looks at the tree, one after the other, that found nobody
 	exited    bool            // the stage's own process is a zombie
 	end       time.Time       // when it became one
 	looked    time.Time       // when zombies were last looked for
@@ -65,45 +77,49 @@ type stream struct {
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 // supervise runs a program as an attempt of the call and returns when nothing of it is left.
-func supervise(ctx context.Context, c *Call, owner string, p program) (*Result, *events.Failure) {
+func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result, *events.Failure) {
 	result := new(Result)
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err)
 	}
-	mark := fmt.Sprintf("%s/%s/%s/%d", owner, c.Run, c.Stage, c.Attempt)
+	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Stage, c.Attempt)
 	env, failure := newEnviron(c, mark)
 	if failure != nil {
 		return result, failure
 	}
-	if err := makeDirs(c.Dir, "out", "tmp"); err != nil {
+	if err := s.makeDirs(c.Dir, "out", "tmp"); err != nil {
 		return result, systemFailure("make the work directory", err)
 	}
-	err := onOwnThread(func() error {
-		a := &attempt{ctx: ctx, call: c, tree: tree{mark: mark, seen: make(map[int]uint64)}}
+	fifo, err := s.spares.takeFIFO(c.Dir)
+	if err != nil {
+		return result, systemFailure("make the named pipe of the segments", err)
+	}
+	env.values["APOLLO_SEGMENTS"] = fifo.path
+	a := &attempt{ctx: ctx, call: c, tree: tree{mark: mark, seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
+	err = onOwnThread(func() error {
 		failure = a.run(p, env.list(), result)
 		return nil
 	})
+	s.spares.giveFIFO(fifo)
 	if err != nil {
 		return result, systemFailure("prepare a thread", err)
 	}
 	if failure == nil {
 		result.Values, failure = readOutputs(outputsPath(c))
 	}
+	for _, name := range []string{"out", "tmp", "."} {
+		s.spares.giveDir(filepath.Join(c.Dir, name))
+	}
 	return result, failure
 }
 
-// makeDirs makes directories below the work directory, and that one only when it is missing.
-func makeDirs(dir string, names ...string) error {
+// makeDirs makes directories below the work directory, and that one when it is missing.
+func (s *supervisor) makeDirs(dir string, names ...string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%q is not an absolute path", dir)
 	}
 	for _, name := range names {
-		path := filepath.Join(dir, name)
-		err := unix.Mkdir(path, 0o700)
-		if errors.Is(err, unix.ENOENT) {
-			err = os.MkdirAll(path, 0o700)
-		}
-		if err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := s.spares.mkdirAll(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
@@ -132,6 +148,7 @@ func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
 	if a.call.Timeout > 0 {
 		a.until = a.looked.Add(a.call.Timeout)
 	}
+	a.spares.refill()
 	for a.phase != over {
 		a.poll()
 		a.advance(time.Now())
@@ -149,9 +166,7 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 	if a.wake, err = newWaker(); err != nil {
 		return systemFailure("make an event descriptor", err)
 	}
-	if a.marks, err = openSegments(segmentsPath(a.call)); err != nil {
-		return systemFailure("make the FIFO of the segments", err)
-	}
+	a.fifo.drain(a.buf, func([]byte) {}) // nothing of an earlier attempt
 	var write [2]int
 	for i, name := range []string{"stdout", "stderr"} {
 		s := &a.streams[i]
@@ -171,9 +186,6 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 func (a *attempt) release() {
 	for i := range a.streams {
 		a.streams[i].close()
-	}
-	if a.marks != nil {
-		a.marks.close(time.Now())
 	}
 	if a.wake != nil {
 		a.wake.close()
@@ -195,7 +207,7 @@ func (a *attempt) poll() {
 	fds := [...]unix.PollFd{
 		{Fd: int32(a.streams[0].fd), Events: unix.POLLIN},
 		{Fd: int32(a.streams[1].fd), Events: unix.POLLIN},
-		{Fd: int32(a.marks.fd), Events: unix.POLLIN},
+		{Fd: int32(a.fifo.fd), Events: unix.POLLIN},
 		{Fd: int32(a.proc.pidfd), Events: unix.POLLIN},
 		{Fd: int32(a.wake.fd), Events: unix.POLLIN},
 	}
@@ -216,7 +228,7 @@ func (a *attempt) poll() {
 	}
 	now := time.Now()
 	if fds[2].Revents != 0 {
-		if n, _ := unix.Read(a.marks.fd, a.buf); n > 0 {
+		if n, _ := unix.Read(a.fifo.fd, a.buf); n > 0 {
 			a.marks.receive(a.buf[:n], now)
 		}
 	}
@@ -282,7 +294,7 @@ func (a *attempt) leaveRunning(now time.Time) {
 			Reason: fmt.Sprintf("the stage ran over its time-out of %s and was ended", a.call.Timeout)}
 	case now.Sub(a.looked) >= zombieInterval:
 		if a.looked = now; haveOrphans() {
-			reapZombies(processTable())
+			reapZombies(processTable(), a.tree.seen)
 		}
 	}
 	if a.stopped != nil {
@@ -305,8 +317,14 @@ func (a *attempt) grace() time.Duration {
 // settled reports whether nothing of the attempt runs and its output is complete. A pipe that is still open though no
 // process of the attempt is left is in the hands of somebody unknown, and is waited for until the phase ends.
 func (a *attempt) settled(now time.Time) bool {
-	if haveOrphans() && len(a.tree.living()) > 0 {
-		return false
+	if haveOrphans() {
+		if len(a.tree.living()) > 0 {
+			a.empty = 0
+			return false
+		}
+		if a.empty++; a.empty < 2 && haveOrphans() {
+			return false // look once more: a zombie may have lost its parent while the table was read
+		}
 	}
 	open := a.streams[0].fd >= 0 || a.streams[1].fd >= 0
 	return !open || !now.Before(a.until)
@@ -355,15 +373,8 @@ func (a *attempt) finish(result *Result) *events.Failure {
 	if !a.exited {
 		a.end = time.Now()
 	}
-	for range 64 { // more than a pipe can hold
-		n, _ := unix.Read(a.marks.fd, a.buf)
-		if n <= 0 {
-			break
-		}
-		a.marks.receive(a.buf[:n], a.end)
-	}
-	result.Segments = a.marks.close(a.end)
-	a.marks = nil
+	a.fifo.drain(a.buf, func(p []byte) { a.marks.receive(p, a.end) })
+	result.Segments = a.marks.until(a.end)
 	result.Stdout = a.streams[0].capture.close()
 	result.Stderr = a.streams[1].capture.close()
 	result.Leftovers = len(a.leftovers)

@@ -89,10 +89,11 @@ func (t *TaskCall) Open(role string) (io.ReadCloser, error) {
 
 // OutDir makes the directory for file outputs, at the first call, and gives its path.
 func (t *TaskCall) OutDir() (string, error) {
-	if err := makeDirs(t.Dir, "out"); err != nil {
+	out := filepath.Join(t.Dir, "out")
+	if err := os.MkdirAll(out, 0o700); err != nil {
 		return "", fmt.Errorf("make the out directory: %w", err)
 	}
-	return filepath.Join(t.Dir, "out"), nil
+	return out, nil
 }
 
 // SetOutput sets a small output of the stage. All of them together are bounded like APOLLO_OUTPUTS.

@@ -183,7 +183,7 @@ func (t *tree) living() []stat {
 			t.seen[s.pid] = s.start
 		}
 	}
-	reapZombies(table)
+	reapZombies(table, t.seen)
 	return alive
 }
 
@@ -196,8 +196,8 @@ func (t *tree) member(s stat) bool {
 
 // reapZombies collects dead orphans of stages, and never a process that somebody in the engine waits for: a stage's
 // own process is in leaders; any other child of the engine shares its session, unless it leads one; and a session
-// leader is collected only when it carries the mark that nothing but a stage's tree has.
-func reapZombies(table []stat) {
+// leader is collected only when it was seen in a tree, or carries the number that nothing but a stage's tree has.
+func reapZombies(table []stat, seen map[int]uint64) {
 	self := os.Getpid()
 	session, err := unix.Getsid(0)
 	if err != nil {
@@ -210,7 +210,7 @@ func reapZombies(table []stat) {
 		if _, ours := leaders.Load(s.pid); ours {
 			continue
 		}
-		if s.session != s.pid || fromStage(s.pid) {
+		if s.session != s.pid || seen[s.pid] == s.start || fromStage(s.pid) {
 			_, _ = unix.Wait4(s.pid, nil, unix.WNOHANG, nil)
 		}
 	}

@@ -21,7 +21,8 @@ type Attempt struct {
 	Upstream map[string][]events.Result // outputs of the stages in Stage.Reads
 	Kind     string                     // of the trigger
 	Trigger  string
-	Delivery func(context.Context) (*events.Data, error) // the delivery that the run came from, read when an expression asks for it
+	From     events.ID                                   // the delivery that the run came from
+	Delivery func(context.Context) (*events.Data, error) // its content, read when an expression asks for it
 	Logical  time.Time                                   // the run's creation: the same on every attempt and replay
 	Started  func(pid int)                               // called once a process runs; may be nil
 }

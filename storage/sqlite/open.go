@@ -29,6 +29,8 @@ type Options struct {
 	Fail    func(point string) error // failpoints for tests: begin, commit, committed; nil in production
 }
 
+var _ storage.Store = (*Store)(nil)
+
 // Store is a storage.Store on SQLite.
 type Store struct {
 	o    Options
@@ -39,6 +41,7 @@ type Store struct {
 	writer  writer
 	head    atomic.Int64
 	wakes   wakes
+	turns   turns
 	closing chan struct{}
 	closed  sync.Once
 	timers  sync.WaitGroup

@@ -13,6 +13,7 @@ const (
 	insertPlan   = `INSERT INTO plans VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
 	appendEvent  = `INSERT INTO events (topic, stream, seq, id, time, cause, prev, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	eventAt      = `SELECT id FROM events WHERE stream = ? AND seq = ?`
+	newTopic     = `INSERT INTO topics (id, name) SELECT coalesce(max(id), 999) + 1, ? FROM topics WHERE true ON CONFLICT (name) DO NOTHING`
 	insertOther  = `INSERT INTO events (topic, id, time, data, metadata) VALUES (?, ?, ?, ?, ?)`
 	insertParked = `INSERT INTO parked VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position`
@@ -91,7 +92,7 @@ func (w *writer) topic(name string) (int64, error) {
 	if n, ok := w.topics[name]; ok {
 		return n, nil
 	}
-	if err := w.run(`INSERT INTO topics (id, name) SELECT coalesce(max(id), 999) + 1, ? FROM topics WHERE true ON CONFLICT (name) DO NOTHING`, name); err != nil {
+	if err := w.run(newTopic, name); err != nil {
 		return 0, err
 	}
 	n, err := strconv.ParseInt(w.text(`SELECT id FROM topics WHERE name = ?`, name), 10, 64)
