@@ -2,6 +2,7 @@ package configs
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -54,7 +55,11 @@ func (c *checker) parseMap(tokens token.Tokens) *node {
 
 // parseTokens gives the one value that the tokens hold, or nil.
 func (c *checker) parseTokens(tokens token.Tokens) ast.Node {
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	var file *ast.File
+	err := shielded(func() (err error) {
+		file, err = parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+		return err
+	})
 	if err != nil {
 		c.syntaxError(err)
 		return nil
@@ -68,10 +73,20 @@ func (c *checker) parseTokens(tokens token.Tokens) ast.Node {
 	return body
 }
 
+// shielded turns a panic inside a library into an error: a definition from outside must not stop the server.
+func shielded(call func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the parser gave up: %v", r)
+		}
+	}()
+	return call()
+}
+
 func (c *checker) syntaxError(err error) {
-	line, col, message := 1, 1, err.Error()
+	line, col, message := 1, 1, "this can't be read as YAML"
 	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) {
+	if errors.As(err, &syntax) { // its Error draws the source, which is slow and which Text does better
 		message = syntax.Message
 		if syntax.Token != nil {
 			line, col = syntax.Token.Position.Line, max(1, syntax.Token.Position.Column)

@@ -56,7 +56,11 @@ func analyse(src string) (*analysis, error) {
 	for name := range config.Disabled {
 		delete(config.Builtins, name)
 	}
-	tree, err := parser.ParseWithConfig(a.source, config)
+	var tree *parser.Tree
+	err := shielded(func() (err error) {
+		tree, err = parser.ParseWithConfig(a.source, config)
+		return err
+	})
 	if err != nil {
 		return nil, a.located(err)
 	}

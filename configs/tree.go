@@ -80,7 +80,9 @@ func (n *node) what() string {
 	return "the " + n.plain + " " + shortened(n.text)
 }
 
+// shortened is for messages: no secret in it, whole or cut off, and at most 60 characters.
 func shortened(s string) string {
+	s = masked(s)
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:60]) + "…"
 	}
@@ -161,9 +163,6 @@ func (c *checker) plainKey(n ast.MapKeyNode, key *node) bool {
 	switch n.(type) {
 	case *ast.MergeKeyNode, *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
 		c.refuseIndirection(key.line, key.col, key.text)
-		return false
-	case *ast.MappingKeyNode:
-		c.report(key.line, key.col, "E_YAML_SYNTAX", "a key in the explicit form `? key`", "key: value", "")
 		return false
 	}
 	return true
