@@ -1,0 +1,507 @@
+package contract
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// facts are what another program measured about the files.
+type facts struct {
+	Files map[string]struct {
+		Bytes     int64  `json:"bytes"`
+		BOM       string `json:"bom"`
+		UTF8      bool   `json:"utf8"`
+		CR        int    `json:"cr"`
+		NUL       int    `json:"nul"`
+		Records   *int64 `json:"records_comma"`
+		MinFields int    `json:"fields_min"`
+		MaxFields int    `json:"fields_max"`
+	} `json:"files"`
+}
+
+func readFacts(t testing.TB) facts {
+	t.Helper()
+	var f facts
+	text, err := os.ReadFile("testdata/facts.json")
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestRealFiles reads every file under testdata without a contract. What the facts say settles what must be refused and
+// how many rows there are; testdata/outcomes.txt holds the exact answers.
+func TestRealFiles(t *testing.T) {
+	t.Parallel()
+	known := readFacts(t)
+	var outcomes strings.Builder
+	readable := 0
+	err := filepath.WalkDir("testdata/files", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		format := strings.TrimPrefix(filepath.Ext(path), ".")
+		if strings.HasPrefix(format, "csv") {
+			format = "csv"
+		}
+		f, err := os.Open(path) //nolint:gosec // a test
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // a test
+		r, err := Check(t.Context(), format, nil, f)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			return nil
+		}
+		fact := known.Files[strings.TrimPrefix(path, "testdata/")]
+		if r.OK() && r.Bytes != fact.Bytes {
+			t.Errorf("%s: %d bytes, the facts say %d", path, r.Bytes, fact.Bytes)
+		}
+		ragged := fact.Records != nil && fact.MinFields != fact.MaxFields
+		if bad := !fact.UTF8 || fact.NUL > 0 || format == "csv" && (ragged || fact.CR > 0); bad && r.OK() && format != "parquet" {
+			t.Errorf("%s: accepted, but the facts say %+v", path, fact)
+		}
+		if fact.Records != nil && r.OK() {
+			readable++
+			want(t, r.Records, *fact.Records-1)
+		}
+		fmt.Fprintf(&outcomes, "%s: %d records", strings.TrimPrefix(path, "testdata/files/"), r.Records)
+		for i, v := range r.Violations[:min(2, len(r.Violations))] {
+			fmt.Fprintf(&outcomes, "%s %s", []string{"; " + fmt.Sprint(r.Total) + ":", ","}[i], v)
+		}
+		outcomes.WriteByte('\n')
+		return nil
+	})
+	want(t, err, nil)
+	if readable < 30 {
+		t.Errorf("only %d files were compared with the facts", readable)
+	}
+	golden(t, "testdata/outcomes.txt", outcomes.String())
+}
+
+func golden(t testing.TB, name, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil { //nolint:gosec // a test
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(name) //nolint:gosec // a test
+	want(t, err, nil)
+	want(t, got, string(text))
+}
+
+func TestCSVText(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ data, found string }{
+		{"a,b\n1,2\n", "1"}, {"a,b\r\n1,2\r\n", "1"}, {"a,b\n1,2", "1"}, {"\ufeffa,b\n1,2\n", "1"}, {"a\n\n\n1\n\n", "1"},
+		{"a,b\n\"1\n2\",\"x\"\"y\"\n3,4\n", "2"}, {"a,b\n\"1\r\n2\",3\n", "1"}, {"a\n", "0"}, {"a", "0"}, {"姓名\n王\n", "1"},
+		{"", "E_CSV 1:1"}, {"\ufeff", "E_CSV 1:1"}, {"\n\n", "E_CSV 1:1"},
+		{"a,\n1,2\n", "E_CSV 1:3"}, {"a, \n1,2\n", "E_CSV 1:3"}, {"a,b,a\n1,2,3\n", "E_CSV 1:5"}, {"\"a\",a\n", "E_CSV 1:5"},
+		{"a,b\n1\n", "E_CSV 2:1"}, {"a,b\n1,2\n\n1,2,3\n", "E_CSV 4:1"},
+		{"a,b\n1,x\"y\n", "E_CSV 2:4"}, {"a,b\n1,\"x\"y\n", "E_CSV 2:5"}, {"a,b\n1,\"x\n", "E_CSV 2:6"},
+		{"a,b\n1,\x002\n", "E_CSV 2:3"}, {"a\n1\r2\n", "E_CSV 2:2"}, {"a\r1\r2\r", "E_CSV 1:2"}, {"a\n1\r\r\n2\n", "E_CSV 2:2"}, {"a\n1\r", "E_CSV 2:2"},
+		{"a\n\xff\n", "E_CSV 2:1"}, {"a\n中\xe4\xb8\n", "E_CSV 2:4"}, {"a\n中\xe4", "E_CSV 2:4"}, {"a\n\xed\xa0\x80\n", "E_CSV 2:1"},
+		{"\xff\xfea\x00", "E_CSV 1:1"}, {"\x1f\x8b\x08\x00", "E_CSV 1:1"}, {"PK\x03\x04xx", "E_CSV 1:1"},
+	} {
+		for name, wrap := range map[string]func(io.Reader) io.Reader{
+			"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader, "eof": iotest.DataErrReader,
+		} {
+			var none *Contract
+			r, err := none.CheckCSV(t.Context(), wrap(strings.NewReader(c.data)))
+			want(t, err, nil)
+			found := fmt.Sprint(r.Records)
+			if !r.OK() {
+				found = r.Violations[0].Rule + " " + r.Violations[0].Pointer
+			}
+			if found != c.found {
+				t.Errorf("%q (%s): %s, want %s", c.data, name, found, c.found)
+			}
+		}
+	}
+}
+
+// TestRaggedRowsAreAllCounted: they do not end the check.
+func TestRaggedRowsAreAllCounted(t *testing.T) {
+	t.Parallel()
+	r := check(t, "csv", "", "a,b\n"+strings.Repeat("1\n1,2\n", 150))
+	want(t, r.Records, int64(300))
+	want(t, r.Total, int64(150))
+	want(t, len(r.Violations), MaxKept)
+	want(t, r.Violations[1], Violation{Row: 4, Line: 4, Pointer: "4:1", Rule: "E_CSV", Expected: "2 fields as in the header", Actual: "1 fields"})
+}
+
+// endless gives a header and then one line that never ends.
+type endless struct{ head *strings.Reader }
+
+func (e endless) Read(p []byte) (int, error) {
+	if e.head.Len() > 0 {
+		return e.head.Read(p)
+	}
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestEndlessLine(t *testing.T) {
+	t.Parallel()
+	for _, quote := range []string{"", `"`} {
+		var none *Contract
+		r, err := none.checkCSV(t.Context(), endless{strings.NewReader("a,b\n1,2\n3," + quote)}, ',', 1<<20)
+		want(t, err, nil)
+		want(t, r.Total, int64(1))
+		want(t, r.Violations[0].Rule, CodeCSV)
+		want(t, r.Violations[0].Line, 3)
+		want(t, strings.Contains(r.Violations[0].Actual, "longer than 1048576 bytes"), true)
+		if r.Bytes > 2<<20 {
+			t.Errorf("%d bytes were read", r.Bytes)
+		}
+	}
+	// A long record below the cap, with line breaks, is fine; so is a file that is longer than the cap.
+	data := "id,blob\n1,\"" + strings.Repeat("a,b,c\r\n", 150000) + "\"\n2,x\n"
+	want(t, check(t, "csv", "", data).Records, int64(2))
+	var none *Contract
+	r, err := none.checkCSV(t.Context(), strings.NewReader("a\n"+strings.Repeat("0123456789\n", 100000)), ',', 100)
+	want(t, err, nil)
+	want(t, r.Records, int64(100000))
+}
+
+// generated is a CSV file of any size that is never in memory.
+type generated struct {
+	rows, at int
+	buffer   []byte
+}
+
+func (g *generated) Read(p []byte) (int, error) {
+	for len(g.buffer) < len(p) && g.at <= g.rows {
+		if g.at == 0 {
+			g.buffer = append(g.buffer, "id,name,price,kind,day\n"...)
+		} else {
+			g.buffer = fmt.Appendf(g.buffer, "%d,name %d,%d.5,%s,2026-01-%02d\n", g.at, g.at%1000, g.at%500, []string{"a", "b", "c"}[g.at%3], g.at%28+1)
+		}
+		g.at++
+	}
+	n := copy(p, g.buffer)
+	g.buffer = append(g.buffer[:0], g.buffer[n:]...)
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+const five = `{"type":"object","required":["id","name","price"],"additionalProperties":false,"properties":{
+	"id":{"type":"integer","minimum":1},"name":{"type":"string","minLength":1,"maxLength":40},"price":{"type":"number","minimum":0,"maximum":1000},
+	"kind":{"enum":["a","b","c"]},"day":{"type":"string","pattern":"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}}}`
+
+// TestConstantMemory reads 20 MB and looks at the heap on the way.
+func TestConstantMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
+	measure := func(rows int) uint64 {
+		var peak uint64
+		probe := &probed{r: &generated{rows: rows}, every: 1 << 20, look: func() {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			peak = max(peak, m.HeapAlloc)
+		}}
+		r, err := mustCompile(t, five).CheckCSV(context.Background(), probe)
+		want(t, err, nil)
+		want(t, r.Records, int64(rows))
+		return peak
+	}
+	small, large := measure(60_000), measure(600_000)
+	if large > small+1<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", small, large)
+	}
+}
+
+type probed struct {
+	r       io.Reader
+	n, next int
+	every   int
+	look    func()
+}
+
+func (p *probed) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if p.n += n; p.n >= p.next {
+		p.next += p.every
+		p.look()
+	}
+	return n, err
+}
+
+func TestCells(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ property, cells, bad string }{ // cells separated by |; the bad ones as rule:cell
+		{`{"type":"integer"}`, `1|-5|9007199254740993|5.0|5e3`, ``},
+		{`{"type":"integer"}`, `1.5|007|+5|1,0|x| 1|9223372036854775808|0x10|１`, `type:1.5|type:007|type:+5|type:1,0|type:x|type: 1|type:9223372036854775808|type:0x10|type:１`},
+		{`{"type":"number"}`, `1.417566161e+09|-0|1E-7|.097|1e400|NaN|1.`, `type:.097|type:1e400|type:NaN|type:1.`},
+		{`{"type":"boolean"}`, `true|False|TRUE|1|yes|tRUE`, `type:1|type:yes|type:tRUE`},
+		{`{"type":"string"}`, `007|1|true|x`, ``},
+		{`{"type":["integer","string"],"minimum":5}`, `7|x|3|3.5`, `minimum:3`},
+		{`{"type":["null","integer"]}`, `1|`, ``},
+		{`{"enum":[1,2.50,true,null,"x"]}`, `1|1.0|2.5|true||x|3|false`, `enum:3|enum:false`},
+		{`{"const":5}`, `5|5.0|6`, `const:6`},
+		{`{"type":"string","minLength":0}`, `|x`, ``},
+		{`{"type":"string"}`, ``, `required:`}, {`{"type":"integer"}`, ``, `required:`}, {`{"enum":["a"]}`, ``, `required:`},
+		{`{"enum":["a",""]}`, `a|`, ``},
+		{`{"type":"number","minimum":0.1,"exclusiveMaximum":10}`, `0.1|0.1000000000000000055511151231257827|0.0999999999999999999999|10|9.9999999999999999999999`,
+			`minimum:0.0999999999999999999999|exclusiveMaximum:10`},
+		{`{"type":"integer","maximum":9007199254740992}`, `9007199254740992|9007199254740993`, `maximum:9007199254740993`},
+		{`{"type":"string","minLength":2,"maxLength":3,"pattern":"^[a-z中]+$"}`, `ab|中中|a|abcd|AB`, `minLength:a|maxLength:abcd|pattern:AB`},
+		{`{"type":"string","format":"date"}`, `2026-02-28|2026-02-30`, `format:2026-02-30`},
+		{`{"multipleOf":0.01,"type":"number"}`, `1.23|1.234`, `multipleOf:1.234`},
+		{`{"type":"object"}`, `x`, `type:x`},
+	} {
+		schema := `{"required":["c"],"properties":{"c":` + c.property + `}}`
+		var data strings.Builder
+		data.WriteString("id,c\n")
+		for _, cell := range strings.Split(c.cells, "|") {
+			fmt.Fprintf(&data, "0,%q\n", cell)
+		}
+		for _, compiled := range []*Contract{mustCompile(t, schema), byLibrary(mustCompile(t, schema))} {
+			r, err := compiled.CheckCSV(t.Context(), strings.NewReader(data.String()))
+			want(t, err, nil)
+			var bad []string
+			for _, v := range r.Violations {
+				bad = append(bad, v.Rule+":"+v.Record["c"])
+			}
+			if got := strings.Join(bad, "|"); got != c.bad {
+				t.Errorf("%s: %s, want %s", c.property, got, c.bad)
+			}
+		}
+	}
+}
+
+// byLibrary gives the same contract without the direct checks.
+func byLibrary(c *Contract) *Contract { return &Contract{schema: c.schema} }
+
+func TestHeaderAgainstSchema(t *testing.T) {
+	t.Parallel()
+	schema := `{"required":["id","price","name"],"additionalProperties":false,"properties":{"id":{},"price":{},"name":{"type":"string"}}}`
+	for _, c := range []*Contract{mustCompile(t, schema), byLibrary(mustCompile(t, schema))} {
+		r, err := c.CheckCSV(t.Context(), strings.NewReader("id,colour,name\n1,red,x\n2,blue,\n"))
+		want(t, err, nil)
+		want(t, r.Records, int64(2))
+		want(t, r.Violations, []Violation{
+			{Row: 1, Line: 1, Column: "colour", Number: 2, Pointer: "1:colour", Rule: "additionalProperties", Expected: "no such column", Actual: "colour"},
+			{Row: 1, Line: 1, Column: "price", Pointer: "1:price", Rule: "required", Expected: "a column price", Actual: "nothing"},
+			{Row: 3, Line: 3, Column: "name", Number: 3, Pointer: "3:name", Rule: "required", Expected: "a value", Actual: "nothing",
+				Record: map[string]string{"id": "2", "colour": "blue", "name": ""}},
+		})
+	}
+}
+
+func TestSchemasThatNeedTheLibrary(t *testing.T) {
+	t.Parallel()
+	for schema, found := range map[string]string{
+		`{"properties":{"n":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"integer","maximum":1}}}`:                  "3:n maximum",
+		`{"patternProperties":{"^n":{"type":"integer","maximum":1}}}`:                                             "3:n maximum",
+		`{"additionalProperties":{"type":"integer","maximum":1}}`:                                                 "3:n maximum",
+		`{"properties":{"n":{"type":"integer"}},"if":{"properties":{"n":{"const":2}}},"then":{"required":["m"]}}`: "3:m required",
+		`{"properties":{"n":{"type":"integer","multipleOf":3}}}`:                                                  "2:n multipleOf",
+		`{"maxProperties":0}`: "2: maxProperties",
+		`{"type":"array"}`:    "2: type",
+	} {
+		c := mustCompile(t, schema)
+		if c.direct != nil {
+			t.Errorf("%s was taken for simple", schema)
+		}
+		r, err := c.CheckCSV(t.Context(), strings.NewReader("n\n1\n2\n"))
+		want(t, err, nil)
+		if r.OK() {
+			t.Errorf("%s: nothing found", schema)
+			continue
+		}
+		want(t, r.Violations[0].Pointer+" "+r.Violations[0].Rule, found)
+	}
+	if mustCompile(t, five).direct == nil {
+		t.Error("a simple schema went to the library")
+	}
+}
+
+// TestDirectChecksAgreeWithTheLibrary compares whole reports on random simple schemas and random files.
+func TestDirectChecksAgreeWithTheLibrary(t *testing.T) {
+	t.Parallel()
+	cells := rapid.SampledFrom([]string{"", "0", "1", "2", "1.0", "2.5", "-3", "10", "9007199254740993", "9007199254740992", "0.1", "1e2", "1e400", "007", "+1",
+		"true", "FALSE", "a", "ab", "abc", "中", "é", " ", "2026-01-31", "2026-02-30", "null", "NaN"})
+	rapid.Check(t, func(r *rapid.T) {
+		schema := drawSchema(r)
+		c, err := Compile(schema)
+		if err != nil {
+			r.Skip(err)
+		}
+		if c.direct == nil {
+			r.Fatalf("not simple: %s", schema)
+		}
+		header := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 1, 4, rapid.ID[string]).Draw(r, "header")
+		var data strings.Builder
+		w := csv.NewWriter(&data)
+		_ = w.Write(header)
+		for range rapid.IntRange(1, 5).Draw(r, "rows") {
+			_ = w.Write(rapid.SliceOfN(cells, len(header), len(header)).Draw(r, "row"))
+		}
+		w.Flush()
+		direct, err1 := c.CheckCSV(context.Background(), strings.NewReader(data.String()))
+		library, err2 := byLibrary(c).CheckCSV(context.Background(), strings.NewReader(data.String()))
+		a, _ := json.Marshal(direct)
+		b, _ := json.Marshal(library)
+		if err1 != nil || err2 != nil || string(a) != string(b) {
+			r.Fatalf("%s\n%s\ndirect  %s\nlibrary %s", schema, data.String(), a, b)
+		}
+	})
+}
+
+func drawSchema(r *rapid.T) json.RawMessage {
+	properties := map[string]any{}
+	for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID[string]).Draw(r, "properties") {
+		p := map[string]any{}
+		maybe := func(key string, draw func() any) {
+			if rapid.IntRange(0, 3).Draw(r, key+"?") == 0 {
+				p[key] = draw()
+			}
+		}
+		if rapid.Bool().Draw(r, "typed") {
+			p["type"] = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"null", "boolean", "integer", "number", "string"}), 1, 3, rapid.ID[string]).Draw(r, "type")
+		}
+		maybe("enum", func() any {
+			return rapid.SliceOfN(rapid.SampledFrom([]any{nil, true, 1, 2.5, "a", "", "1"}), 1, 4).Draw(r, "enum")
+		})
+		for _, key := range []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"} {
+			maybe(key, func() any { return rapid.SampledFrom([]any{-3, 0, 1, 0.1, 2.5, 100, 9007199254740992}).Draw(r, key) })
+		}
+		maybe("minLength", func() any { return rapid.IntRange(0, 3).Draw(r, "min") })
+		maybe("maxLength", func() any { return rapid.IntRange(0, 3).Draw(r, "max") })
+		maybe("pattern", func() any { return rapid.SampledFrom([]string{"^[a-z]+$", "1", "^$"}).Draw(r, "pattern") })
+		maybe("format", func() any { return "date" })
+		properties[name] = p
+	}
+	schema := map[string]any{"properties": properties, "description": "random",
+		"required": rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "d"}), rapid.ID[string]).Draw(r, "required")}
+	if rapid.Bool().Draw(r, "closed") {
+		schema["additionalProperties"] = rapid.Bool().Draw(r, "additional")
+	}
+	text, err := json.Marshal(schema)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return text
+}
+
+// FuzzCheckCSV: whatever comes in, the check ends, counts within the file and agrees with encoding/csv on good files.
+func FuzzCheckCSV(f *testing.F) {
+	for _, seed := range []string{"a,b\n1,2\n", "a\r\n\"x\r\ny\"\r\n", "\ufeffa\n\"\"\"\"\n", "a\n1\r2", "a,a\n"} {
+		f.Add([]byte(seed))
+	}
+	c := mustCompile(f, five)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := c.CheckCSV(context.Background(), strings.NewReader(string(data)))
+		if err != nil || r.Records > int64(len(data)) || int64(len(r.Violations)) > r.Total {
+			t.Fatalf("%+v %v", r, err)
+		}
+		var none *Contract
+		if r, _ = none.CheckCSV(context.Background(), strings.NewReader(string(data))); r.OK() {
+			rows, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(string(data), "\ufeff"))).ReadAll()
+			if err != nil || int64(len(rows)) != r.Records+1 {
+				t.Fatalf("%d rows, but encoding/csv gives %d, %v", r.Records, len(rows), err)
+			}
+		}
+	})
+}
+
+// BenchmarkCheckCSV measures a contract of five properties beside a bare encoding/csv read of the same bytes.
+func BenchmarkCheckCSV(b *testing.B) {
+	content, err := io.ReadAll(&generated{rows: 100_000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := string(content)
+	c := mustCompile(b, five)
+	run := func(name string, read func() int64) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if n := read(); n != 100_000 {
+					b.Fatal(n)
+				}
+			}
+		})
+	}
+	checked := func(c *Contract) func() int64 {
+		return func() int64 {
+			r, err := c.CheckCSV(context.Background(), strings.NewReader(data))
+			if err != nil || !r.OK() {
+				b.Fatal(r, err)
+			}
+			return r.Records
+		}
+	}
+	run("encoding_csv", func() int64 {
+		rows := csv.NewReader(strings.NewReader(data))
+		rows.ReuseRecord = true
+		n := int64(-1)
+		for ; ; n++ {
+			if _, err := rows.Read(); err != nil {
+				return n
+			}
+		}
+	})
+	run("format_only", checked(nil))
+	run("direct", checked(c))
+	run("library", checked(byLibrary(c)))
+}
+
+func TestGuardOnRandomChunks(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a test
+	for range 500 {
+		var data strings.Builder
+		data.WriteString("h\n")
+		for range random.IntN(60) {
+			data.WriteString([]string{"a", "中", "😀", "é", "\n", "\r\n", "\r", "\x00", "\xe4", "\xf0\x9f"}[random.IntN(10-random.IntN(5))])
+		}
+		var none *Contract
+		whole, err := none.CheckCSV(t.Context(), strings.NewReader(data.String()))
+		want(t, err, nil)
+		pieces, err := none.CheckCSV(t.Context(), &chopped{data: data.String(), random: random})
+		want(t, err, nil)
+		whole.Bytes, pieces.Bytes = 0, 0 // how far it had read when it gave up
+		want(t, pieces, whole)
+	}
+}
+
+type chopped struct {
+	data   string
+	random *rand.Rand
+}
+
+func (c *chopped) Read(p []byte) (int, error) {
+	if c.data == "" {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), 1+c.random.IntN(5))], c.data)
+	c.data = c.data[n:]
+	return n, nil
+}
