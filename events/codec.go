@@ -10,13 +10,15 @@ import (
 
 // The encoded form of Data is a row of fields in ascending order of their number, each once, zero fields left out:
 // number (uvarint), then a uvarint for numbers (zigzag when signed), or a length (uvarint) and bytes for everything
-// else. Composite fields hold the same form inside. Two equal values have one encoding, which the hash chain needs.
-// Odd numbers carry a length and bytes, even numbers a plain uvarint: so a reader can pass over a field it does not know.
+// else. Composite fields hold the same form inside, and do not grow: what a newer build adds gets a number of its own.
+// Two equal values have one encoding, which the hash chain needs. Odd numbers carry a length and bytes, even numbers a
+// plain uvarint: so a reader can pass over a field it does not know.
 
 type field struct {
 	number uint64
 	put    func(b []byte, d *Data) []byte // appends the field's content after its number; nil when zero
 	get    func(v value, d *Data) error
+	exact  func(d *Data) bool // whether JSON can say the content exactly; nil for always
 }
 
 // value is one decoded field: the number for even fields, the bytes for odd ones.
@@ -38,7 +40,7 @@ var dataFields = []field{
 	idField(17, func(d *Data) *ID { return &d.Run }),
 	textField(19, func(d *Data) *string { return &d.Reason }),
 	textField(21, func(d *Data) *string { return &d.Code }),
-	listField(23, func(d *Data) *[]Pair { return &d.Headers }, appendPair, readPair),
+	listField(23, func(d *Data) *[]Pair { return &d.Headers }, appendPair, readPair, exactPair),
 	bytesField(25, func(d *Data) *[]byte { return &d.Body }),
 	digestField(27, func(d *Data) *Digest { return &d.Blob }),
 	int64Field(28, func(d *Data) *int64 { return &d.Size }),
@@ -59,13 +61,13 @@ var dataFields = []field{
 	intField(50, func(d *Data) *int { return &d.Exit }),
 	textField(51, func(d *Data) *string { return &d.Signal }),
 	digestField(53, func(d *Data) *Digest { return &d.Evidence }),
-	listField(55, func(d *Data) *[]Result { return &d.Outputs }, appendResult, readResult),
-	listField(57, func(d *Data) *[]Segment { return &d.Segments }, appendSegment, readSegment),
+	listField(55, func(d *Data) *[]Result { return &d.Outputs }, appendResult, readResult, exactResult),
+	listField(57, func(d *Data) *[]Segment { return &d.Segments }, appendSegment, readSegment, exactSegment),
 	partField(59, func(d *Data) *LogRef { return &d.Stdout }, appendLogRef, readLogRef),
 	partField(61, func(d *Data) *LogRef { return &d.Stderr }, appendLogRef, readLogRef),
 	partField(63, func(d *Data) *Usage { return &d.Usage }, appendUsage, readUsage),
 	intField(64, func(d *Data) *int { return &d.Leftovers }),
-	listField(65, func(d *Data) *[]Pair { return &d.Pins }, appendPair, readPair),
+	listField(65, func(d *Data) *[]Pair { return &d.Pins }, appendPair, readPair, exactPair),
 }
 
 // lastField is the highest number that this build knows; unknown fields lie above it.
@@ -117,23 +119,40 @@ func (d *Data) Decode(encoded []byte) error {
 	return nil
 }
 
-var errCut = errors.New("cut short")
+var (
+	errCut  = errors.New("cut short")
+	errZero = errors.New("a zero value is left out, not written")
+	errLong = errors.New("a number is written in as few bytes as it needs")
+)
+
+// uvarint reads one number in its only spelling.
+func uvarint(b []byte) (n uint64, rest []byte, err error) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), b[1:], nil
+	}
+	n, width := binary.Uvarint(b)
+	switch {
+	case width <= 0:
+		return 0, nil, errCut
+	case b[width-1] == 0:
+		return 0, nil, errLong
+	}
+	return n, b[width:], nil
+}
 
 func nextField(b []byte) (number uint64, v value, rest []byte, err error) {
-	number, n := binary.Uvarint(b)
-	if n <= 0 {
-		return 0, value{}, nil, errCut
+	if number, b, err = uvarint(b); err != nil {
+		return 0, value{}, nil, err
 	}
-	b = b[n:]
-	v.n, n = binary.Uvarint(b)
-	if n <= 0 {
-		return 0, value{}, nil, errCut
+	if v.n, b, err = uvarint(b); err != nil {
+		return 0, value{}, nil, err
 	}
-	b = b[n:]
-	if number%2 == 0 {
+	switch {
+	case v.n == 0:
+		return 0, value{}, nil, errZero
+	case number%2 == 0:
 		return number, v, b, nil
-	}
-	if v.n > uint64(len(b)) {
+	case v.n > uint64(len(b)):
 		return 0, value{}, nil, errCut
 	}
 	v.b = b[:v.n]
@@ -142,8 +161,9 @@ func nextField(b []byte) (number uint64, v value, rest []byte, err error) {
 
 func textField[T ~string](number uint64, at func(*Data) *T) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putText(b, number, string(*at(d))) },
-		func(v value, d *Data) error { *at(d) = T(intern(v.b)); return nil }}
+		func(b []byte, d *Data) []byte { return putBytes(b, number, *at(d)) },
+		func(v value, d *Data) error { *at(d) = T(intern(v.b)); return nil },
+		func(d *Data) bool { return exactText(string(*at(d))) }}
 }
 
 // intern spares an allocation for the texts that nearly every event repeats.
@@ -161,81 +181,77 @@ func intern(b []byte) string {
 
 func bytesField(number uint64, at func(*Data) *[]byte) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putText(b, number, string(*at(d))) },
-		func(v value, d *Data) error { *at(d) = append([]byte(nil), v.b...); return nil }}
+		func(b []byte, d *Data) []byte { return putBytes(b, number, *at(d)) },
+		func(v value, d *Data) error { *at(d) = append([]byte(nil), v.b...); return nil }, nil}
 }
 
 func jsonField(number uint64, at func(*Data) *json.RawMessage) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putText(b, number, string(*at(d))) },
-		func(v value, d *Data) error { *at(d) = append(json.RawMessage(nil), v.b...); return nil }}
+		func(b []byte, d *Data) []byte { return putBytes(b, number, *at(d)) },
+		func(v value, d *Data) error { *at(d) = append(json.RawMessage(nil), v.b...); return nil },
+		func(d *Data) bool { return exactJSON(*at(d)) }}
 }
 
 func digestField(number uint64, at func(*Data) *Digest) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putFixed(b, number, at(d)[:]) },
-		func(v value, d *Data) error { return getFixed(at(d)[:], v.b) }}
+		func(b []byte, d *Data) []byte {
+			if at(d).IsZero() {
+				return b
+			}
+			return putBytes(b, number, at(d)[:])
+		},
+		func(v value, d *Data) error { return getFixed(at(d)[:], v.b) }, nil}
 }
 
 func idField(number uint64, at func(*Data) *ID) field {
 	return field{number,
-		func(b []byte, d *Data) []byte { return putFixed(b, number, at(d)[:]) },
-		func(v value, d *Data) error { return getFixed(at(d)[:], v.b) }}
+		func(b []byte, d *Data) []byte {
+			if at(d).IsZero() {
+				return b
+			}
+			return putBytes(b, number, at(d)[:])
+		},
+		func(v value, d *Data) error { return getFixed(at(d)[:], v.b) }, nil}
 }
 
 func uintField(number uint64, at func(*Data) *uint64) field {
 	return field{number,
 		func(b []byte, d *Data) []byte { return putUint(b, number, *at(d)) },
-		func(v value, d *Data) error { *at(d) = v.n; return nil }}
+		func(v value, d *Data) error { *at(d) = v.n; return nil }, nil}
 }
 
 func intField(number uint64, at func(*Data) *int) field {
 	return field{number,
 		func(b []byte, d *Data) []byte { return putInt(b, number, int64(*at(d))) },
-		func(v value, d *Data) error { *at(d) = int(unzigzag(v.n)); return nil }}
+		func(v value, d *Data) error { *at(d) = int(unzigzag(v.n)); return nil }, nil}
 }
 
 func int64Field(number uint64, at func(*Data) *int64) field {
 	return field{number,
 		func(b []byte, d *Data) []byte { return putInt(b, number, *at(d)) },
-		func(v value, d *Data) error { *at(d) = unzigzag(v.n); return nil }}
+		func(v value, d *Data) error { *at(d) = unzigzag(v.n); return nil }, nil}
 }
 
 func durationField(number uint64, at func(*Data) *time.Duration) field {
 	return field{number,
 		func(b []byte, d *Data) []byte { return putInt(b, number, int64(*at(d))) },
-		func(v value, d *Data) error { *at(d) = time.Duration(unzigzag(v.n)); return nil }}
+		func(v value, d *Data) error { *at(d) = time.Duration(unzigzag(v.n)); return nil }, nil}
 }
 
-// listField holds each element as a length and its parts.
-func listField[T any](number uint64, at func(*Data) *[]T, put func([]byte, *T) []byte, get func([]byte, *T) error) field {
+// listField holds each element as a length and its parts; an element, unlike a field, may be zero.
+func listField[T any](number uint64, at func(*Data) *[]T, put func([]byte, *T) []byte, get func([]byte, *T) error,
+	exact func(*T) bool) field {
 	return field{number,
-		func(b []byte, d *Data) []byte {
+		func(b []byte, d *Data) []byte { return putList(b, number, *at(d), put) },
+		func(v value, d *Data) (err error) { *at(d), err = getList(v.b, get); return err },
+		func(d *Data) bool {
 			list := *at(d)
-			if len(list) == 0 {
-				return b
-			}
-			var inner []byte
 			for i := range list {
-				one := put(nil, &list[i])
-				inner = append(binary.AppendUvarint(inner, uint64(len(one))), one...)
-			}
-			return putText(b, number, string(inner))
-		},
-		func(v value, d *Data) error {
-			for rest := v.b; len(rest) > 0; {
-				n, w := binary.Uvarint(rest)
-				if w <= 0 || n > uint64(len(rest)-w) {
-					return errCut
+				if !exact(&list[i]) {
+					return false
 				}
-				var one T
-				if err := get(rest[w:w+int(n)], &one); err != nil { //nolint:gosec // bounded by the length above
-					return err
-				}
-				*at(d) = append(*at(d), one)
-				rest = rest[w+int(n):] //nolint:gosec // bounded by the length above
 			}
-			return nil
+			return true
 		}}
 }
 
@@ -247,7 +263,8 @@ func partField[T comparable](number uint64, at func(*Data) *T, put func([]byte, 
 			if *at(d) == zero {
 				return b
 			}
-			return putText(b, number, string(put(nil, at(d))))
+			b = appendUvarint(b, number)
+			return insertLength(put(b, at(d)), len(b))
 		},
-		func(v value, d *Data) error { return get(v.b, at(d)) }}
+		func(v value, d *Data) error { return get(v.b, at(d)) }, nil}
 }

@@ -7,24 +7,46 @@ import (
 	"time"
 )
 
-func putText(b []byte, number uint64, s string) []byte {
-	if s == "" {
+// appendUvarint is binary.AppendUvarint with the short case in line.
+func appendUvarint(b []byte, n uint64) []byte {
+	if n < 0x80 {
+		return append(b, byte(n))
+	}
+	return binary.AppendUvarint(b, n)
+}
+
+func putBytes[T ~string | ~[]byte](b []byte, number uint64, content T) []byte {
+	if len(content) == 0 {
 		return b
 	}
-	b = binary.AppendUvarint(b, number)
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
+	return append(appendUvarint(appendUvarint(b, number), uint64(len(content))), content...)
+}
+
+// insertLength puts the length of what b holds from start on before it.
+func insertLength(b []byte, start int) []byte {
+	n := len(b) - start
+	var length [binary.MaxVarintLen64]byte
+	width := binary.PutUvarint(length[:], uint64(n)) //nolint:gosec // a length
+	b = append(b, length[:width]...)
+	copy(b[start+width:], b[start:start+n])
+	copy(b[start:], length[:width])
+	return b
 }
 
 func putFixed(b []byte, number uint64, content []byte) []byte {
+	if isZero(content) {
+		return b
+	}
+	return putBytes(b, number, content)
+}
+
+func isZero(content []byte) bool {
 	for _, c := range content {
 		if c != 0 {
-			b = binary.AppendUvarint(b, number)
-			b = binary.AppendUvarint(b, uint64(len(content)))
-			return append(b, content...)
+			return false
 		}
 	}
-	return b
+	return true
 }
 
 func getFixed(to, content []byte) error {
@@ -32,6 +54,9 @@ func getFixed(to, content []byte) error {
 		return fmt.Errorf("%d bytes where %d are due", len(content), len(to))
 	}
 	copy(to, content)
+	if isZero(content) {
+		return errZero
+	}
 	return nil
 }
 
@@ -39,7 +64,7 @@ func putUint(b []byte, number, n uint64) []byte {
 	if n == 0 {
 		return b
 	}
-	return binary.AppendUvarint(binary.AppendUvarint(b, number), n)
+	return appendUvarint(appendUvarint(b, number), n)
 }
 
 func putInt(b []byte, number uint64, n int64) []byte { return putUint(b, number, zigzag(n)) }
@@ -47,24 +72,65 @@ func putInt(b []byte, number uint64, n int64) []byte { return putUint(b, number,
 func zigzag(n int64) uint64   { return uint64(n)<<1 ^ uint64(n>>63) } //nolint:gosec // the bit pattern is meant
 func unzigzag(n uint64) int64 { return int64(n>>1) ^ -int64(n&1) }    //nolint:gosec // the bit pattern is meant
 
-// readParts walks the fields of a composite value.
+// putList appends a list's field; every element is a length and its parts.
+func putList[T any](b []byte, number uint64, list []T, put func([]byte, *T) []byte) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	b = appendUvarint(b, number)
+	start := len(b)
+	for i := range list {
+		b = insertLength(put(b, &list[i]), len(b))
+	}
+	return insertLength(b, start)
+}
+
+func getList[T any](b []byte, get func([]byte, *T) error) (list []T, err error) {
+	for len(b) > 0 {
+		n, rest, err := uvarint(b)
+		if err != nil {
+			return nil, err
+		}
+		if n > uint64(len(rest)) {
+			return nil, errCut
+		}
+		var one T
+		if err := get(rest[:n], &one); err != nil {
+			return nil, err
+		}
+		list, b = append(list, one), rest[n:]
+	}
+	return list, nil
+}
+
+// readParts walks the fields of a composite value: ascending, each once, none zero.
 func readParts(b []byte, each func(number uint64, v value) error) error {
+	last := uint64(0)
 	for len(b) > 0 {
 		number, v, rest, err := nextField(b)
 		if err != nil {
 			return err
 		}
+		if number <= last {
+			return fmt.Errorf("part %d after %d", number, last)
+		}
 		if err := each(number, v); err != nil {
 			return err
 		}
-		b = rest
+		last, b = number, rest
 	}
 	return nil
 }
 
 var errUnknownPart = errors.New("unknown part")
 
-func appendPair(b []byte, p *Pair) []byte { return putText(putText(b, 1, p.Name), 3, p.Value) }
+func exactPair(p *Pair) bool       { return exactText(p.Name) && exactText(p.Value) }
+func exactSegment(s *Segment) bool { return exactText(s.Name) }
+func exactResult(r *Result) bool {
+	return exactText(r.Role) && exactText(r.Name) && exactJSON(r.Value)
+}
+
+func appendPair(b []byte, p *Pair) []byte { return putBytes(putBytes(b, 1, p.Name), 3, p.Value) }
 
 func readPair(b []byte, p *Pair) error {
 	return readParts(b, func(number uint64, v value) error {
@@ -81,12 +147,12 @@ func readPair(b []byte, p *Pair) error {
 }
 
 func appendResult(b []byte, r *Result) []byte {
-	b = putText(b, 1, r.Role)
+	b = putBytes(b, 1, r.Role)
 	b = putFixed(b, 3, r.Digest[:])
 	b = putInt(b, 4, r.Size)
 	b = putInt(b, 6, r.Records)
-	b = putText(b, 7, r.Name)
-	return putText(b, 9, string(r.Value))
+	b = putBytes(b, 7, r.Name)
+	return putBytes(b, 9, r.Value)
 }
 
 func readResult(b []byte, r *Result) error {
@@ -112,7 +178,7 @@ func readResult(b []byte, r *Result) error {
 }
 
 func appendSegment(b []byte, s *Segment) []byte {
-	return putInt(putText(b, 1, s.Name), 2, int64(s.Duration))
+	return putInt(putBytes(b, 1, s.Name), 2, int64(s.Duration))
 }
 
 func readSegment(b []byte, s *Segment) error {

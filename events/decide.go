@@ -1,7 +1,5 @@
 package events
 
-import "fmt"
-
 // Decision is what must happen next, and is not an event yet. StageQueued means that the stage is ready: whoever
 // carries it out records stage.started when the stage can be claimed at once, and stage.queued when it has to wait.
 type Decision struct {
@@ -23,15 +21,15 @@ func (r *Run) NextDecision() (Decision, bool) {
 		return Decision{Type: RunStarted, Stage: -1}, true
 	}
 	for ; len(r.doomed) > 0; r.doomed = r.doomed[1:] {
-		if i := int(r.doomed[0]); r.Stages[i].State == Pending {
-			need := int(r.Stages[i].doomedBy) - 1
-			return Decision{Type: StageSkipped, Stage: i,
-				Reason: fmt.Sprintf("needs %s, which is %s", r.Graph.Plan.Stages[need].Name, r.Stages[need].State)}, true
+		r.steps++
+		if d, ok := r.skip(int(r.doomed[0])); ok {
+			return d, true
 		}
 	}
 	for ; len(r.ready) > 0; r.ready = r.ready[1:] {
-		if s := &r.Stages[r.ready[0]]; s.State == Pending && !s.Queued && s.unmet == 0 && s.doomedBy == 0 {
-			return Decision{Type: StageQueued, Stage: int(r.ready[0])}, true
+		r.steps++
+		if i := int(r.ready[0]); r.isReady(i) {
+			return Decision{Type: StageQueued, Stage: i}, true
 		}
 	}
 	if r.open > 0 {
@@ -46,8 +44,15 @@ func (r *Run) NextDecision() (Decision, bool) {
 // nextCancel closes what is pending; what is running reports by itself once its processes are gone.
 func (r *Run) nextCancel() (Decision, bool) {
 	for ; r.sweep < len(r.Stages); r.sweep++ {
+		r.steps++
 		if r.Stages[r.sweep].State == Pending {
 			return Decision{Type: StageCancelled, Stage: r.sweep, Reason: "the run was cancelled", Class: Aborted}, true
+		}
+	}
+	for ; len(r.ready) > 0; r.ready = r.ready[1:] { // the retries that were scheduled behind the sweep
+		r.steps++
+		if i := int(r.ready[0]); r.Stages[i].State == Pending {
+			return Decision{Type: StageCancelled, Stage: i, Reason: "the run was cancelled", Class: Aborted}, true
 		}
 	}
 	if r.open > 0 {
@@ -58,37 +63,94 @@ func (r *Run) nextCancel() (Decision, bool) {
 
 // Event makes the event that records the decision, without id, time and place in the chain.
 func (d Decision) Event(r *Run) Event {
-	e := Event{Stream: r.ID, Type: d.Type, Data: Data{Reason: d.Reason, Class: d.Class}}
+	return Event{Stream: r.ID, Type: d.Type, Data: Data{Stage: d.stageName(r), Reason: d.Reason, Class: d.Class}}
+}
+
+// stageName gives the stage that the decision is about: for a run that fails, the one that failed first.
+func (d Decision) stageName(r *Run) string {
 	switch {
 	case d.Stage >= 0:
-		e.Data.Stage = r.Graph.Plan.Stages[d.Stage].Name
+		return r.Graph.Plan.Stages[d.Stage].Name
 	case d.Type == RunFailed:
-		e.Data.Stage = r.Culprit
+		return r.Culprit
 	}
-	return e
+	return ""
 }
 
-// Decide gives everything that must follow the log, in order, by applying each decision to a copy of nothing: the run
-// itself is moved. It is the whole of the scheduler: call it after each event that came from outside. emit records the
-// decision (it must Apply the resulting event) and may stop the loop with an error.
-func (r *Run) Decide(emit func(Decision) error) error {
-	for {
-		d, ok := r.NextDecision()
-		if !ok {
-			return nil
-		}
-		if err := emit(d); err != nil {
-			return err
-		}
+// Decide gives every decision that is due now and does not wait for another of them: the start of the run, each stage
+// to be skipped or cancelled, each stage that is ready, or the end of the run. It moves nothing. Once they are recorded,
+// ask again: a skipped stage may doom the one below it. It is the whole of the scheduler, and a function of the log.
+func (r *Run) Decide() []Decision { return r.appendDecisions(nil) }
+
+func (r *Run) appendDecisions(due []Decision) []Decision {
+	first, ok := r.NextDecision()
+	if !ok {
+		return due
 	}
+	due = append(due, first)
+	switch first.Type {
+	case StageCancelled:
+		return r.appendCancels(due, first)
+	case StageSkipped:
+		for _, i := range r.doomed[1:] {
+			r.steps++
+			if d, ok := r.skip(int(i)); ok {
+				due = append(due, d)
+			}
+		}
+		return r.appendReady(due, 0)
+	case StageQueued:
+		return r.appendReady(due, 1)
+	case RunStarted:
+		return r.appendReady(due, 0)
+	}
+	return due
 }
 
-// Answers reports whether the event is a lawful record of the decision.
+func (r *Run) appendCancels(due []Decision, first Decision) []Decision {
+	for i := r.sweep + 1; i < len(r.Stages); i++ {
+		r.steps++
+		if r.Stages[i].State == Pending {
+			first.Stage = i
+			due = append(due, first)
+		}
+	}
+	return due
+}
+
+func (r *Run) skip(i int) (Decision, bool) {
+	if r.Stages[i].State != Pending {
+		return Decision{}, false
+	}
+	need := int(r.Stages[i].doomedBy) - 1
+	return Decision{Type: StageSkipped, Stage: i,
+		Reason: "needs " + r.Graph.Plan.Stages[need].Name + ", which is " + r.Stages[need].State.String()}, true
+}
+
+func (r *Run) appendReady(due []Decision, from int) []Decision {
+	for ; from < len(r.ready); from++ {
+		r.steps++
+		if i := int(r.ready[from]); r.isReady(i) {
+			due = append(due, Decision{Type: StageQueued, Stage: i})
+		}
+	}
+	return due
+}
+
+func (r *Run) isReady(i int) bool {
+	s := &r.Stages[i]
+	return s.State == Pending && !s.Queued && s.unmet == 0 && s.doomedBy == 0
+}
+
+// Answers reports whether the event is a lawful record of the decision. A ready stage is queued, started at once, or
+// skipped when its plan has a condition.
 func (d Decision) Answers(r *Run, e *Event) bool {
-	want := d.Event(r)
-	same := e.Data.Stage == want.Data.Stage && e.Data.Reason == want.Data.Reason && e.Data.Class == want.Data.Class
-	if d.Type == StageQueued {
-		return e.Data.Stage == want.Data.Stage && (e.Type == StageQueued || e.Type == StageStarted)
+	if e.Data.Stage != d.stageName(r) {
+		return false
 	}
-	return same && e.Type == want.Type
+	if d.Type == StageQueued {
+		return e.Type == StageQueued || e.Type == StageStarted ||
+			e.Type == StageSkipped && r.Graph.Plan.Stages[d.Stage].When != ""
+	}
+	return e.Type == d.Type && e.Data.Reason == d.Reason && e.Data.Class == d.Class
 }

@@ -1,6 +1,9 @@
 package events
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+)
 
 // Run is the folded state of one run: what its log says, and nothing else. Apply is its only mutator. It is not safe
 // for concurrent use.
@@ -9,6 +12,7 @@ type Run struct {
 	ID    ID
 	State State
 	Chain Chain
+	Mark  Chain // as it was when anything of the run's own (not its stages') last changed
 
 	Delivery ID
 	Forked   ID
@@ -26,12 +30,14 @@ type Run struct {
 	Stages   []Stand
 
 	cancelRequested bool
+	resumed         bool
 	open            int     // stages that are not terminal
 	running         int     // stages that are running
 	failed          int     // failed stages without may_fail
 	ready           []int32 // stages whose needs are met and which nobody has queued, started or skipped yet; a queue
 	doomed          []int32 // stages below a failed, skipped or cancelled need; a queue
 	sweep           int     // after cancel_requested: first stage not looked at yet
+	steps           int     // turns of all loops below: a test proves that a run costs O(events + needs)
 }
 
 // Stand is the folded state of one stage in a run.
@@ -40,6 +46,7 @@ type Stand struct {
 	Queued   bool   // recorded as ready: it waits for what Waits says
 	Waits    string // dependency, slot, retry, ...; empty unless pending
 	Attempt  int    // number of the last attempt; 0 is none
+	Spent    int    // attempts before the run was resumed: they no longer count towards the retries
 	Token    uint64 // fencing token of the last attempt
 	Due      int64  // of a scheduled retry
 	Started  int64  // last attempt
@@ -77,7 +84,7 @@ func (r *Run) Apply(e *Event) error {
 	if why := r.guard(e); why != "" {
 		return r.refuse(e, "", r.State, why)
 	}
-	r.State = to
+	r.State, r.Mark = to, r.Chain
 	switch e.Type {
 	case RunCreated:
 		r.create(e)
@@ -86,39 +93,18 @@ func (r *Run) Apply(e *Event) error {
 			r.Started = e.Time
 		}
 	case RunCancelRequested:
-		r.cancelRequested, r.Reason = true, e.Data.Reason
+		r.cancelRequested, r.Class, r.Reason, r.Culprit = true, "", e.Data.Reason, ""
 	case RunResumed:
 		r.resume()
 	default:
 		r.Ended = e.Time
-		if e.Data.Reason != "" {
-			r.Class, r.Reason, r.Culprit = e.Data.Class, e.Data.Reason, e.Data.Stage
-		}
+		r.Class, r.Reason, r.Culprit = e.Data.Class, e.Data.Reason, e.Data.Stage
 	}
 	return nil
 }
 
 func (r *Run) refuse(e *Event, stage string, s State, why string) error {
 	return &InvariantError{Stream: e.Stream, Sequence: e.Sequence, Event: e.Type, Stage: stage, State: s, Why: why}
-}
-
-// guard holds the conditions that the table cannot say: a run ends only when its stages have ended.
-func (r *Run) guard(e *Event) string {
-	switch e.Type {
-	case RunCompleted:
-		if r.open > 0 || r.failed > 0 || r.cancelRequested {
-			return "a run completes when every stage has ended and none has failed"
-		}
-	case RunCancelled:
-		if r.open > 0 {
-			return "a run is cancelled when no stage is open"
-		}
-	case RunFailed:
-		if r.open > 0 && e.Data.Class != System {
-			return "a run fails when no stage is open"
-		}
-	}
-	return ""
 }
 
 func (r *Run) create(e *Event) {
@@ -135,13 +121,14 @@ func (r *Run) create(e *Event) {
 	}
 }
 
-// resume puts failed, cancelled and skipped stages back to pending and counts their needs anew.
+// resume puts every stage that has not completed back to pending and counts its needs anew. That takes in stages that
+// were left running by a run that ended by Apollo's own fault: their claim is void.
 func (r *Run) resume() {
-	r.Ended, r.Class, r.Reason, r.Culprit = 0, "", "", ""
-	r.ready, r.doomed, r.open, r.failed, r.cancelRequested, r.sweep = nil, nil, 0, 0, false, 0
+	r.Ended, r.Class, r.Reason, r.Culprit, r.resumed = 0, "", "", "", true
+	r.ready, r.doomed, r.open, r.running, r.failed, r.cancelRequested, r.sweep = nil, nil, 0, 0, 0, false, 0
 	for i := range r.Stages {
 		if s := &r.Stages[i]; s.State != Completed {
-			*s = Stand{State: Pending, Waits: "dependency", Attempt: s.Attempt, Token: s.Token}
+			*s = Stand{State: Pending, Waits: "dependency", Attempt: s.Attempt, Spent: s.Attempt, Token: s.Token}
 			r.open++
 			for _, need := range r.Graph.Plan.Stages[i].Needs {
 				if n, _ := r.Graph.Index(need); r.Stages[n].State != Completed {
@@ -168,23 +155,23 @@ func (r *Run) applyStage(e *Event) error {
 	if why := r.stageGuard(e, s); why != "" {
 		return r.refuse(e, e.Data.Stage, s.State, why)
 	}
-	if e.Type == StageLateResult {
-		return nil
-	}
 	if s.State == Running && to != Running {
 		r.running--
 	}
 	s.State = to
 	switch e.Type {
 	case StageQueued:
-		s.Queued, s.Waits = true, e.Data.Waits
+		s.Queued, s.Waits = true, cmp.Or(e.Data.Waits, "slot")
 	case StageStarted:
 		s.Queued, s.Waits, s.Attempt, s.Token = false, "", e.Data.Attempt, e.Sequence
 		s.Started, s.Ended, s.Worker, s.Due = e.Time, 0, e.Data.Worker, 0
 		r.running++
 	case StageRetryScheduled:
 		s.Queued, s.Waits, s.Due, s.Last = true, "retry", e.Data.Due, keep(&e.Data)
-	case StageSegmentRecorded, StageGateOpened, StageApproved, StageRejected:
+		if r.cancelRequested {
+			r.ready = append(r.ready, int32(i)) //nolint:gosec // small; the sweep may have passed it while it ran
+		}
+	case StageSegmentRecorded, StageGateOpened, StageApproved, StageRejected, StageLateResult:
 	default:
 		s.Queued, s.Waits, s.Ended, s.Last = false, "", e.Time, keep(&e.Data)
 		r.end(i, s, e)
@@ -197,50 +184,20 @@ func keep(d *Data) *Data {
 	return &kept
 }
 
-// stageGuard holds what the table cannot say: who may start, and that results come from the attempt that holds the
-// claim.
-func (r *Run) stageGuard(e *Event, s *Stand) string {
-	switch e.Type {
-	case StageStarted:
-		switch {
-		case r.State != Running:
-			return "the run is not running"
-		case s.unmet > 0 || s.doomedBy > 0:
-			return "a need is not met"
-		case e.Data.Attempt != s.Attempt+1:
-			return "attempts are numbered without gaps"
-		case r.cancelRequested:
-			return "the run is being cancelled"
-		}
-	case StageQueued:
-		if s.unmet > 0 || s.doomedBy > 0 {
-			return "a need is not met"
-		}
-	case StageSkipped:
-		if s.doomedBy == 0 && s.unmet > 0 {
-			return "its needs are still open"
-		}
-	case StageCompleted, StageFailed, StageRetryScheduled:
-		if e.Data.Token != s.Token {
-			return "the fencing token is not that of the claim"
-		}
-	}
-	return ""
-}
-
 // end settles what a finished stage means for the stages below and for the run: O(out-degree).
 func (r *Run) end(i int, s *Stand, e *Event) {
 	r.open--
 	if s.State == Failed && !r.Graph.Plan.Stages[i].MayFail {
-		if r.failed == 0 {
-			r.Class, r.Reason, r.Culprit = e.Data.Class, e.Data.Reason, e.Data.Stage
+		if r.failed == 0 && !r.cancelRequested {
+			r.Class, r.Reason, r.Culprit, r.Mark = e.Data.Class, e.Data.Reason, e.Data.Stage, r.Chain
 		}
 		r.failed++
 	}
 	for _, b := range r.Graph.Below(i) {
+		r.steps++
 		below := &r.Stages[b]
 		switch {
-		case s.State == Completed:
+		case s.State == Completed || r.Graph.Plan.Stages[b].Always:
 			below.unmet--
 			if below.unmet == 0 && below.State == Pending && below.doomedBy == 0 {
 				r.ready = append(r.ready, b)
@@ -252,6 +209,24 @@ func (r *Run) end(i int, s *Stand, e *Event) {
 	}
 }
 
+// Holds reports whether the claim with the fencing token still is the stage's. A result under any other is recorded as
+// stage.late_result.
+func (r *Run) Holds(i int, token uint64) bool {
+	s := &r.Stages[i]
+	return r.State == Running && s.State == Running && s.Token == token
+}
+
+// Settle says how the failure of the stage's running attempt is recorded, as the function Settle does; attempts before a
+// resume do not count, and in a run that is being cancelled nothing is tried again: a lost attempt is a cancelled one.
+func (r *Run) Settle(i int, f *Failure, now int64) (t Type, due int64) {
+	s := &r.Stages[i]
+	t, due = Settle(r.ID, &r.Graph.Plan.Stages[i], s.Attempt-s.Spent, f, now)
+	if r.cancelRequested && (t == StageRetryScheduled || f.Class == Lost) {
+		return StageCancelled, 0
+	}
+	return t, due
+}
+
 // Cancelling reports whether a cancel was asked for.
 func (r *Run) Cancelling() bool { return r.cancelRequested }
 
@@ -260,3 +235,9 @@ func (r *Run) RunningStages() int { return r.running }
 
 // Open gives how many stages have not ended.
 func (r *Run) Open() int { return r.open }
+
+// Touched reports whether any event has moved or queued the stage: an untouched one is pending and waits for its needs.
+func (r *Run) Touched(i int) bool {
+	s := &r.Stages[i]
+	return s.State != Pending || s.Queued || s.Attempt > 0 || r.resumed
+}

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 
 	"github.com/apollo-11/apollo/events"
 )
@@ -19,8 +20,8 @@ type RunRow struct {
 	Pipeline string
 	Plan     events.Digest
 	State    events.State
-	Sequence uint64        // of its last event
-	Head     events.Digest // hash of its last event
+	Sequence uint64        // of the last event that changed the row; of the last event of all once the run has ended
+	Head     events.Digest // hash of that event
 	Delivery events.ID
 	Forked   events.ID
 	Sample   int
@@ -33,7 +34,7 @@ type RunRow struct {
 	Reason   string
 }
 
-// StageRow is the state of a stage in a run.
+// StageRow is the state of a stage in a run. A stage that no event has touched yet is pending and has no row.
 type StageRow struct {
 	Run     events.ID
 	Index   int // in the plan's list
@@ -78,6 +79,9 @@ type ParkedRow struct {
 // KeyHash is what idempotency keys are looked up by: the first half of the SHA-256 of trigger, pipeline and key.
 type KeyHash [16]byte
 
+// String gives the hash in hexadecimal.
+func (k KeyHash) String() string { return hex.EncodeToString(k[:]) }
+
 // HashKey makes the lookup form of an idempotency key.
 func HashKey(pipeline, trigger, key string) (k KeyHash) {
 	h := sha256.New()
@@ -92,7 +96,7 @@ func HashKey(pipeline, trigger, key string) (k KeyHash) {
 // RunRowOf projects a folded run. The same function serves the live engine and the rebuild.
 func RunRowOf(r *events.Run) RunRow {
 	return RunRow{ID: r.ID, Pipeline: r.Graph.Plan.Pipeline, Plan: r.Graph.Digest, State: r.State,
-		Sequence: r.Chain.Sequence, Head: r.Chain.Head, Delivery: r.Delivery, Forked: r.Forked, Sample: r.Sample,
+		Sequence: r.Mark.Sequence, Head: r.Mark.Head, Delivery: r.Delivery, Forked: r.Forked, Sample: r.Sample,
 		Kind: r.Kind, Created: r.Created, Started: r.Started, Ended: r.Ended, Stage: r.Culprit, Class: r.Class, Reason: r.Reason}
 }
 

@@ -26,13 +26,10 @@ type Sealed struct {
 	Encoded []byte // Data in its encoded form: what is stored and hashed
 }
 
-// Record is a stored event: its place in the log, and what its CloudEvents form needs of its stream's first event.
+// Record is a stored event and its place in the log.
 type Record struct {
 	Sealed
-	Position    int64     // place in the whole log, ascending without regard to streams
-	Pipeline    string    // of the run or delivery
-	Correlation events.ID // the delivery that everything began with
-	Trace       string    // W3C traceparent
+	Position int64 // in the whole log, ascending without regard to streams
 }
 
 // Batch is one unit of work: everything in it is stored in one transaction, or nothing is.
@@ -131,4 +128,9 @@ type Difference struct {
 // Problem is one thing that fsck found, with its place.
 type Problem struct {
 	Code, Place, What string
+}
+
+// Rows gives how many rows the batch writes.
+func (b *Batch) Rows() int {
+	return len(b.Events) + len(b.Plans) + len(b.Runs) + len(b.Stages) + len(b.Deliveries) + len(b.Parked) + len(b.Messages) + len(b.Cursors)
 }

@@ -1,0 +1,61 @@
+package configs
+
+import (
+	"slices"
+
+	"github.com/apollo-11/apollo/events"
+)
+
+// runsNow are the executors that this version can run.
+var runsNow = []string{"shell", "task"}
+
+// formatsNow are the formats that this version can check a contract on.
+var formatsNow = []string{"", "csv", "json"}
+
+// NotYet gives what a plan asks for that is right and that this version can't run. It is the one list of such things:
+// a part is taken out here when it is built. Validation lets them pass; starting a run does not.
+func NotYet(p *events.Plan) []Problem {
+	var out []Problem
+	no := func(what string) {
+		out = append(out, Problem{Code: "E_NOT_YET", Severity: SeverityError, Message: what + " can't be run by this version yet",
+			Expected: "what this version runs", Hint: "it is read and checked already"})
+	}
+	for _, t := range p.Triggers {
+		if slices.Contains([]string{"cron", "pipeline", "event"}, t.Kind) {
+			no("the trigger " + t.Kind)
+		}
+	}
+	if p.Concurrency != nil {
+		no("concurrency")
+	}
+	if p.Deadline != 0 {
+		no("deadline")
+	}
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		for _, what := range notYetOf(s) {
+			no(what + " of the stage " + s.Name)
+		}
+	}
+	return out
+}
+
+func notYetOf(s *events.Stage) []string {
+	var out []string
+	for _, part := range []struct {
+		used bool
+		what string
+	}{
+		{!slices.Contains(runsNow, s.Executor), "the executor " + s.Executor},
+		{len(s.Prefers) > 0, "prefers"}, {s.When != "", "when"}, {s.Always, "always"}, {s.Foreach != "", "foreach"},
+		{len(s.Gate) > 0, "gate"}, {len(s.Reconcile) > 0, "reconcile"}, {s.Resources != nil, "resources"},
+		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},
+		{slices.ContainsFunc(s.Inputs, func(in events.Input) bool { return !slices.Contains(formatsNow, in.Format) }), "a format of an input"},
+		{slices.ContainsFunc(s.Outputs, func(o events.Output) bool { return !slices.Contains(formatsNow, o.Format) }), "a format of an output"},
+	} {
+		if part.used {
+			out = append(out, part.what)
+		}
+	}
+	return out
+}

@@ -1,0 +1,23 @@
+package configs
+
+// Machine is what a pipeline may ask for at most. A zero figure is unknown and is not checked.
+type Machine struct {
+	Cores  float64
+	Memory int64 // bytes
+	Disk   int64 // bytes
+}
+
+// Options is all that checking needs to know of its surroundings; nothing is read from the environment.
+type Options struct {
+	DataDir string // the server's data directory: no trigger may watch inside it; empty is unknown
+	Machine Machine
+	// LookPath finds a program, as exec.LookPath does; nil leaves E_EXEC_NOTFOUND unchecked.
+	LookPath func(file string) (string, error)
+	// Tasks are the names of the registered tasks; nil leaves task names unchecked.
+	Tasks []string
+	// Plugins are the names of further executors that a stage may use as a key.
+	Plugins []string
+	// CheckFiles also checks what is outside the definition: that watched directories exist.
+	// The files that belong to a definition (contracts, scripts) are read always, since the plan embeds them.
+	CheckFiles bool
+}

@@ -1,0 +1,130 @@
+package configs
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// The severities of a Problem.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// Problem is one thing that is wrong at one place. Line and Col count from 1, Col in characters; 0 means the whole file.
+type Problem struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Col      int    `json:"col"`
+	Code     string `json:"code"`
+	Severity string `json:"severity"`
+	Message  string `json:"message"`
+	Expected string `json:"expected"`
+	Hint     string `json:"hint"`
+	Snippet  string `json:"-"` // the source line and a caret under the place, for terminals
+}
+
+// Text gives "file:line:col: CODE: what; expected …; hint", and below it the source line with a caret.
+func (p Problem) Text() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
+	}
+	fmt.Fprintf(&b, ": %s: %s", p.Code, p.Message)
+	if p.Expected != "" {
+		b.WriteString("; expected " + p.Expected)
+	}
+	if p.Hint != "" {
+		b.WriteString("; " + p.Hint)
+	}
+	if p.Snippet != "" {
+		b.WriteString("\n" + p.Snippet)
+	}
+	return b.String()
+}
+
+// Problems is every problem found in one pass, in the order of the files and lines.
+type Problems []Problem
+
+// Error joins the texts of all problems.
+func (ps Problems) Error() string {
+	texts := make([]string, len(ps))
+	for i, p := range ps {
+		texts[i] = p.Text()
+	}
+	return strings.Join(texts, "\n")
+}
+
+// HasErrors reports whether any problem is more than a warning.
+func (ps Problems) HasErrors() bool { return slices.ContainsFunc(ps, isError) }
+
+// Err gives the problems as an error, or nil when there is none above a warning.
+func (ps Problems) Err() error {
+	if ps.HasErrors() {
+		return ps
+	}
+	return nil
+}
+
+func isError(p Problem) bool { return p.Severity == SeverityError }
+
+func (ps Problems) sorted() Problems {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
+	return slices.CompactFunc(ps, func(a, b Problem) bool { // one place is wrong in one way once
+		return a.File == b.File && a.Line == b.Line && a.Col == b.Col && a.Code == b.Code && a.Line > 0
+	})
+}
+
+// secretPattern finds credentials by the shape their issuers give them.
+var secretPattern = regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|` +
+	`\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bxox[abeprs]-[A-Za-z0-9-]{10,}|\b[sr]k_live_[A-Za-z0-9]{16,}|\bAIza[A-Za-z0-9_-]{30,}|` +
+	`whsec_[A-Za-z0-9+/=]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+
+// masked hides credentials, so that no message and no snippet repeats one.
+func masked(s string) string { return secretPattern.ReplaceAllString(s, "********") }
+
+// snippetWidth is how many columns of a long source line a snippet shows.
+const snippetWidth = 100
+
+// snippet draws the source line and a caret below column col, right also when wide characters stand before it.
+func snippet(lines []string, line, col int) string {
+	if line < 1 || line > len(lines) || col < 1 {
+		return ""
+	}
+	text := []rune(printable(lines[line-1]))
+	at := min(col-1, len(text))
+	from, before := 0, "  "
+	if at > snippetWidth*2/3 {
+		from, before = at-snippetWidth/2, "… "
+	}
+	to := min(len(text), from+snippetWidth)
+	shown := masked(string(text))
+	if shown == string(text) {
+		shown = string(text[from:to])
+	} else {
+		from = 0
+	}
+	caret := runewidth.StringWidth(string(text[from:at]))
+	return before + shown + "\n  " + strings.Repeat(" ", caret) + "^"
+}
+
+// printable replaces what would move the cursor: a tab becomes one blank, any other control character a mark.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case r < 0x20, r >= 0x7f && r < 0xa0, r >= 0x200e && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+			return '\ufffd'
+		}
+		return r
+	}, strings.TrimSuffix(s, "\r"))
+}

@@ -1,0 +1,2 @@
+import os
+print(os.environ["APOLLO_IN_ORDERS"])

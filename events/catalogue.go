@@ -1,0 +1,67 @@
+package events
+
+// Spec describes an event type to people: what it says and which fields of Data it uses, by their JSON names.
+// docs/events.md is made from it.
+type Spec struct {
+	Type    Type
+	Meaning string
+	Fields  []string
+}
+
+// Fields that several types share.
+var (
+	deliveryFields = []string{"pipeline", "params", "kind", "trigger", "key", "headers", "body", "blob", "size", "file", "traceparent"}
+	failureFields  = []string{"reason", "class", "pointer", "expected", "actual", "exit", "signal", "evidence"}
+	resultFields   = []string{"stage", "attempt", "token", "worker", "duration", "outputs", "segments", "stdout", "stderr", "usage",
+		"leftovers"}
+	attemptFields = with(resultFields, failureFields...)
+)
+
+func with(fields []string, more ...string) []string {
+	return append(append([]string(nil), fields...), more...)
+}
+
+// Catalogue gives the description of every type, in the order of the numbers.
+func Catalogue() []Spec {
+	return []Spec{
+		{DeliveryReceived, "A delivery arrived and became a run.", with(deliveryFields, "run")},
+		{DeliveryRejected, "A delivery was refused; code and reason say why.", with(deliveryFields, "code", "reason")},
+		{DeliveryDuplicated, "A delivery had a key that was seen before; run and delivery are those of the first.",
+			with(deliveryFields, "run", "delivery", "reason")},
+		{DeliveryHeld, "A delivery is kept until its pipeline is unpaused.", with(deliveryFields, "reason")},
+		{DeliveryReleased, "A delivery that was held became a run.", []string{"run", "reason"}},
+		{DeliveryIgnored, "A delivery was understood and not wanted; reason says why.", with(deliveryFields, "code", "reason")},
+		{RunCreated, "A run exists, with its frozen plan and every pin.", []string{"pipeline", "plan", "params", "kind", "trigger",
+			"delivery", "traceparent", "forked_from", "sample", "pins"}},
+		{RunStarted, "The run's first stages may go.", nil},
+		{RunCompleted, "Every stage has ended and none has failed that must not.", nil},
+		{RunFailed, "Every stage has ended and one has failed; stage, class and reason are those of the first that did. With class " +
+			"system it may come at any time: Apollo itself could not go on with the run.", []string{"stage", "class", "reason"}},
+		{RunCancelRequested, "Somebody wants the run to end; reason says who or why.", []string{"reason"}},
+		{RunCancelled, "No stage is open any more after a cancel request.", []string{"reason", "class"}},
+		{RunResumed, "A failed run goes on: every stage that has not completed is pending again.", []string{"reason"}},
+		{StageQueued, "The stage is ready and waits for what waits_for says.", []string{"stage", "waits_for"}},
+		{StageStarted, "A worker has claimed the stage. The event's sequence is the fencing token of the attempt.",
+			[]string{"stage", "attempt", "worker", "lease"}},
+		{StageSegmentRecorded, "The running attempt named a part of its time.", []string{"stage", "attempt", "token", "segments"}},
+		{StageCompleted, "The attempt succeeded: its outputs are sealed.", resultFields},
+		{StageFailed, "The last attempt failed; no other follows.", attemptFields},
+		{StageRetryScheduled, "The attempt failed or was lost; the next one may start at due.", with(attemptFields, "due")},
+		{StageSkipped, "The stage will not run: a stage that it needs has not completed, or its condition is false.",
+			[]string{"stage", "reason"}},
+		{StageCancelled, "The stage was pending when its run was cancelled, or its attempt was ended for that.", attemptFields},
+		{StageGateOpened, "The attempt waits for an approval.", []string{"stage", "attempt", "token", "reason"}},
+		{StageApproved, "Somebody approved what waited at a gate.", []string{"stage", "attempt", "token", "worker", "reason"}},
+		{StageRejected, "Somebody refused what waited at a gate.", []string{"stage", "attempt", "token", "worker", "reason"}},
+		{StageLateResult, "A result came for an attempt that was over already. It is kept and changes nothing.", attemptFields},
+		{ArtifactStored, "Bytes were put into the artifact store from outside a run.", []string{"blob", "size", "file"}},
+		{AlertRaised, "Something needs a person.", []string{"pipeline", "run", "stage", "class", "code", "reason", "key"}},
+		{AlertDelivered, "An alert reached a channel.", []string{"key", "trigger"}},
+		{AlertFailed, "An alert did not reach a channel; reason says why.", []string{"key", "trigger", "attempt", "reason"}},
+		{PipelineRegistered, "A pipeline became known, or was replaced, with its plan.", []string{"pipeline", "plan"}},
+		{PipelinePaused, "Deliveries of the pipeline are held from now on.", []string{"pipeline", "reason"}},
+		{PipelineUnpaused, "Deliveries of the pipeline become runs again.", []string{"pipeline", "reason"}},
+		{WorkerJoined, "A worker offers itself for stages.", []string{"worker"}},
+		{WorkerLost, "A worker has missed its heartbeats; its attempts are lost.", []string{"worker", "reason"}},
+	}
+}

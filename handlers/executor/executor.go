@@ -1,0 +1,130 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"github.com/apollo-11/apollo/events"
+)
+
+// Call is everything an executor may know of one attempt.
+type Call struct {
+	Run      events.ID
+	Pipeline string
+	Stage    string
+	Attempt  int
+	Key      string // idempotency key, the same on every attempt of a stage in a run
+
+	Dir    string          // work directory; in, out and tmp lie below it, made by the executor that needs them
+	LogDir string          // directory of the log files, made at the first byte that the stage writes
+	With   json.RawMessage // the executor's own settings, as its Spec defines them
+
+	Inputs  map[string]Input           // by role
+	Params  map[string]json.RawMessage // by name
+	Env     map[string]string          // variables that the stage declares
+	Secrets map[string]string          // variables whose values are masked in the logs
+
+	LogicalTime time.Time
+	Seed        uint64
+	Timeout     time.Duration // 0 is none
+	Grace       time.Duration // between TERM and KILL; 0 is DefaultGrace
+
+	Started func(pid int) // called once the process runs, may be nil
+}
+
+// DefaultGrace is how long a stage may take to end after TERM, when the plan says nothing.
+const DefaultGrace = 5 * time.Second
+
+// Input is what a stage reads under one role: a file when Path is set, else a value.
+type Input struct {
+	Path  string
+	Value json.RawMessage
+}
+
+// Result is what an attempt left behind. It is filled as far as the attempt got, also when a Failure comes with it.
+type Result struct {
+	Values   map[string]json.RawMessage // small outputs by role; numbers are kept as they were written
+	Segments []Segment                  // in the order in which the stage marked them
+	Stdout   Log
+	Stderr   Log
+	Usage    Usage
+	// Leftovers counts the processes that outlived the stage's own process and had to be ended.
+	Leftovers int
+	// Evidence is text that proves a Failure and is in no log: the stack of a task that panicked.
+	Evidence string
+}
+
+// Segment is a part of an attempt's time, from its mark to the next mark or the end.
+type Segment struct {
+	Name     string
+	Duration time.Duration
+}
+
+// Usage is what the kernel charged to the stage's process and to the descendants that were waited for.
+type Usage struct {
+	User   time.Duration
+	System time.Duration
+	// MaxRSS is the largest resident set of one process, in bytes. It is 0 when no process grew beyond the engine's
+	// own peak: until a new process has loaded its program the kernel charges it with the engine's memory, and
+	// anything below that cannot be told apart.
+	MaxRSS int64
+}
+
+// Log describes one captured stream. Path is empty when the stage wrote nothing to it.
+type Log struct {
+	Path    string
+	Bytes   int64 // bytes that the stage wrote, after masking
+	Kept    int64 // bytes of the stage in the file; the mark of what was dropped is not counted
+	Dropped int64 // bytes left out between head and tail, or lost to a full disk
+}
+
+// Tail gives up to n bytes from the end of the stream, for evidence. It is empty when nothing can be read.
+func (l Log) Tail(n int64) []byte {
+	if l.Path == "" {
+		return nil
+	}
+	f, err := os.Open(l.Path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	b, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-n), n))
+	return b
+}
+
+// Spec describes an executor once, for documentation, validation and forms.
+type Spec struct {
+	Name string
+	Doc  string          // one sentence
+	With json.RawMessage // JSON Schema of Call.With
+}
+
+// Executor carries out attempts. Execute returns a nil Failure when the attempt succeeded; the Result is never nil.
+// When ctx is cancelled it ends the attempt first and then returns: with the cause itself when that is an
+// *events.Failure, else with class cancelled, or timeout when the cause is context.DeadlineExceeded.
+type Executor interface {
+	Spec() Spec
+	Execute(ctx context.Context, c *Call) (*Result, *events.Failure)
+}
+
+// Settings are what the built-in executors need to be told.
+type Settings struct {
+	Owner string          // names this engine in its processes' marks, and is what KillOrphans looks for: the data directory's id
+	Spare string          // directory for what one attempt hands on to the next; empty is none, which is slower
+	Tasks map[string]Task // Go functions by name
+}
+
+// Builtin gives the executors of this build.
+func Builtin(s Settings) []Executor {
+	return []Executor{
+		NewShell(s),
+		NewTasks(s.Tasks),
+	}
+}

@@ -1,0 +1,145 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/apollo-11/apollo/events"
+)
+
+// program is what an attempt runs.
+type program struct {
+	path string   // absolute
+	args []string // with the name at 0
+}
+
+// process is a stage's own process, the leader of its session and process group.
+type process struct {
+	pid   int
+	pidfd int
+}
+
+// onOwnThread runs f on an operating system thread that nothing else uses, and throws the thread away after that.
+// Its umask is 022, which what it starts inherits; the rest of the engine keeps its own.
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the changed thread must not serve another goroutine
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			unix.Umask(0o022)
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// becomeSubreaper makes orphans among the stages' processes children of the engine, once and for all.
+var becomeSubreaper = sync.OnceValue(func() error {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+})
+
+// devNull is the standard input of every stage.
+var devNull = sync.OnceValues(func() (int, error) {
+	return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
+// start runs the program in its own session. It dies with the thread that calls start.
+func (p program) start(dir string, env []string, stdout, stderr int) (process, *events.Failure) {
+	null, err := devNull()
+	if err != nil {
+		return process{}, systemFailure("open "+os.DevNull, err)
+	}
+	pidfd := -1
+	pid, err := syscall.ForkExec(p.path, p.args, &syscall.ProcAttr{
+		Dir: dir, Env: env,
+		Files: []uintptr{uintptr(null), uintptr(stdout), uintptr(stderr)},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
+	})
+	if err != nil {
+		return process{}, p.startFailure(err)
+	}
+	leaders.Store(pid, struct{}{})
+	first(pid)
+	if pidfd < 0 {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		leaders.Delete(pid)
+		return process{}, systemFailure("follow a process", errors.New("the kernel has no pidfd, Linux 5.4 is required"))
+	}
+	return process{pid: pid, pidfd: pidfd}, nil
+}
+
+// startFailure tells what the pipeline's author can change from what the machine lacks.
+func (p program) startFailure(err error) *events.Failure {
+	switch {
+	case errors.Is(err, unix.E2BIG):
+		return &events.Failure{Class: events.BadInput, Expected: "less than the kernel's limit",
+			Reason: "the variables of the stage are together too long for the kernel; hand large values over as files"}
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC):
+		return &events.Failure{Class: events.ExecFailed, Actual: err.Error(),
+			Reason: fmt.Sprintf("E_EXEC_NOTFOUND: %s cannot be started: %v", p.path, err)}
+	}
+	return systemFailure("start "+p.path, err)
+}
+
+// oomScore makes the kernel end stages before the engine when memory runs out, and marks their descendants.
+const oomScore = "1000"
+
+// first puts a process first in line when memory runs out. Anybody may raise this number, so it needs no privilege.
+func first(pid int) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = unix.Write(fd, []byte(oomScore))
+	unix.Close(fd)
+}
+
+// pipe makes the pipe of one stream: the end to read from never blocks, the end for the stage is an ordinary one.
+func pipe() (read, write int, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, err
+	}
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+		return -1, -1, err
+	}
+	return ends[0], ends[1], nil
+}
+
+// waker turns the end of a context into something that poll can wait for.
+type waker struct {
+	mu sync.Mutex
+	fd int
+}
+
+func newWaker() (*waker, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	return &waker{fd: fd}, err
+}
+
+func (w *waker) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		_, _ = unix.Write(w.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func (w *waker) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	unix.Close(w.fd)
+	w.fd = -1
+}

@@ -1,0 +1,103 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Orphan is a process that a dead engine left behind.
+type Orphan struct {
+	PID     int
+	Run     string // as marked; empty for a process that was found as a child of a marked one
+	Stage   string
+	Attempt int
+	Command string // its command line, words joined with spaces
+}
+
+// KillOrphans ends every process that an earlier engine of the same owner started and left behind, with everything
+// below it, and returns when they are gone. It is for the start of an engine, before it starts any stage: whatever
+// bears the owner's mark then has lost its supervisor. Processes of other owners, this one and those above it are left
+// alone. It fails when ctx ends first.
+func KillOrphans(ctx context.Context, owner string) ([]Orphan, error) {
+	var killed []Orphan
+	known := make(map[int]uint64)
+	for {
+		found := ownedProcesses(owner, known)
+		for _, s := range found {
+			if known[s.pid] != s.start {
+				known[s.pid] = s.start
+				killed = append(killed, describe(s.pid))
+			}
+			s.signal(unix.SIGKILL)
+		}
+		if len(found) == 0 {
+			return killed, nil
+		}
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			return killed, fmt.Errorf("wait for %d processes of a dead engine to end: %w", len(found), err)
+		}
+	}
+}
+
+// ownedProcesses finds the living processes with the owner's mark, those known from before, and all below them.
+func ownedProcesses(owner string, known map[int]uint64) []stat {
+	table := processTable()
+	above := ancestors(table)
+	owned := make(map[int]bool)
+	for _, s := range table {
+		if !above[s.pid] && (known[s.pid] == s.start || strings.HasPrefix(markOf(environOf(s.pid)), owner+"/")) {
+			owned[s.pid] = true
+		}
+	}
+	descendants(table, owned)
+	var found []stat
+	for _, s := range table {
+		if owned[s.pid] && !above[s.pid] && !s.dead() {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// ancestors is this process and everything above it: an engine may itself be part of a stage.
+func ancestors(table []stat) map[int]bool {
+	parent := make(map[int]int, len(table))
+	for _, s := range table {
+		parent[s.pid] = s.parent
+	}
+	above := make(map[int]bool)
+	for pid := os.Getpid(); pid != 0 && !above[pid]; pid = parent[pid] {
+		above[pid] = true
+	}
+	return above
+}
+
+func describe(pid int) Orphan {
+	o := Orphan{PID: pid}
+	command, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	o.Command = strings.TrimSpace(strings.ReplaceAll(string(command), "\x00", " "))
+	if parts := strings.Split(markOf(environOf(pid)), "/"); len(parts) >= 4 {
+		parts = parts[len(parts)-3:]
+		o.Run, o.Stage = parts[0], parts[1]
+		o.Attempt, _ = strconv.Atoi(parts[2])
+	}
+	return o
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), context.Cause(ctx))
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,41 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/apollo-11/apollo/events"
+)
+
+// Attempt is everything that one try of a stage needs. The engine makes it once stage.started is durable; it is
+// read-only from then on.
+type Attempt struct {
+	Run      events.ID
+	Plan     *events.Plan
+	Stage    *events.Stage
+	Index    int // of the stage in the plan
+	Number   int // of the attempt, from 1
+	Token    uint64
+	Params   json.RawMessage            // object
+	Upstream map[string][]events.Result // outputs of the stages in Stage.Reads
+	Kind     string                     // of the trigger
+	Trigger  string
+	From     events.ID                                   // the delivery that the run came from
+	Delivery func(context.Context) (*events.Data, error) // its content, read when an expression asks for it
+	Logical  time.Time                                   // the run's creation: the same on every attempt and replay
+	Started  func(pid int)                               // called once a process runs; may be nil
+}
+
+// Outcome is how an attempt ended. Failure is nil after a success. Data carries what the event records: outputs,
+// segments, log sizes, usage, leftovers, duration.
+type Outcome struct {
+	Data    events.Data
+	Failure *events.Failure
+}
+
+// Runner carries out one attempt. It returns when nothing of the attempt is left running. A cancelled context ends the
+// attempt early, with the cause of the context as the reason.
+type Runner interface {
+	Run(ctx context.Context, a *Attempt) Outcome
+}

@@ -1,0 +1,201 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/stage"
+)
+
+var (
+	errCancelled = errors.New("the run was cancelled")
+	errStopping  = errors.New("the engine was stopped")
+)
+
+// body is one attempt while it runs. It is registered from the claim until its outcome is durable.
+type body struct {
+	engine  *Engine
+	attempt *stage.Attempt
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	started atomic.Bool
+}
+
+// finished is the outcome of a body on its way into the log.
+type finished struct {
+	body    *body
+	outcome stage.Outcome
+	stored  chan error
+}
+
+func (e *Engine) newBody(c claim) *body {
+	plan := c.live.run.Graph.Plan
+	s := &plan.Stages[c.stage]
+	b := &body{engine: e, attempt: &stage.Attempt{Run: c.live.run.ID, Plan: plan, Stage: s, Index: c.stage, Number: c.attempt,
+		Token: c.token, Params: c.live.run.Params, Kind: c.live.run.Kind, Trigger: c.live.run.Trigger,
+		Logical: time.Unix(0, c.live.run.Created).UTC()}}
+	b.ctx, b.cancel = context.WithCancelCause(context.Background())
+	if len(s.Reads) > 0 {
+		b.attempt.Upstream = make(map[string][]events.Result, len(s.Reads))
+		for _, name := range s.Reads {
+			if i, ok := c.live.run.Graph.Index(name); ok && c.live.run.Stages[i].Last != nil {
+				b.attempt.Upstream[name] = c.live.run.Stages[i].Last.Outputs
+			}
+		}
+	}
+	delivery := c.live.run.Delivery
+	b.attempt.From = delivery
+	b.attempt.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, delivery) }
+	e.bodyLock.Lock()
+	defer e.bodyLock.Unlock()
+	of := e.bodies[b.attempt.Run]
+	if of == nil {
+		of = make(map[uint64]*body, 1)
+		e.bodies[b.attempt.Run] = of
+	}
+	of[c.token] = b
+	return b
+}
+
+func (e *Engine) delivery(ctx context.Context, id events.ID) (*events.Data, error) {
+	log, err := e.o.Store.Events(ctx, id, 0, 1)
+	if err != nil {
+		return nil, fmt.Errorf("read delivery: %w", err)
+	}
+	if len(log) == 0 {
+		return nil, fmt.Errorf("read delivery %s: not in the log", id)
+	}
+	return &log[0].Data, nil
+}
+
+// bodiesOf gives the bodies of a run.
+func (e *Engine) bodiesOf(run events.ID) []*body {
+	e.bodyLock.Lock()
+	defer e.bodyLock.Unlock()
+	var all []*body
+	for _, b := range e.bodies[run] {
+		all = append(all, b)
+	}
+	return all
+}
+
+// running reports whether the claim with the token has a body in this process.
+func (e *Engine) running(run events.ID, token uint64) bool {
+	e.bodyLock.Lock()
+	defer e.bodyLock.Unlock()
+	b := e.bodies[run][token]
+	return b != nil && b.started.Load()
+}
+
+// forget takes a body off the register.
+func (b *body) forget() {
+	b.cancel(nil)
+	b.engine.bodyLock.Lock()
+	defer b.engine.bodyLock.Unlock()
+	of := b.engine.bodies[b.attempt.Run]
+	delete(of, b.attempt.Token)
+	if len(of) == 0 {
+		delete(b.engine.bodies, b.attempt.Run)
+	}
+}
+
+func (b *body) start() {
+	b.started.Store(true)
+	b.engine.outcomes.Add(1)
+	go b.run()
+}
+
+// run carries out the attempt and brings its outcome into the log. It keeps the outcome until it is durable: a full
+// disk delays a result and does not lose it.
+func (b *body) run() {
+	defer b.engine.outcomes.Done()
+	defer b.forget()
+	begin := b.engine.o.Clock()
+	f := &finished{body: b, outcome: b.execute(), stored: make(chan error, 1)}
+	f.outcome.Data.Duration = b.engine.o.Clock().Sub(begin)
+	for {
+		if !b.engine.submit(input{outcome: f}) {
+			return // the engine has stopped: the next one finds the attempt lost
+		}
+		select {
+		case err := <-f.stored:
+			if err == nil {
+				return
+			}
+		case <-b.engine.committed:
+			return
+		}
+		select {
+		case <-time.After(resyncPause):
+		case <-b.engine.stopLoop:
+			return
+		}
+	}
+}
+
+// execute runs the steps; a panic in them is Apollo's own fault and ends only the attempt.
+func (b *body) execute() (o stage.Outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			b.engine.o.Logger.Error().Interface("panic", r).Bytes("stack", debug.Stack()).Msg("attempt panicked")
+			o = stage.Outcome{Failure: &events.Failure{Class: events.System, Reason: fmt.Sprintf("the engine panicked: %v", r)}}
+		}
+	}()
+	o = b.engine.o.Runner.Run(b.ctx, b.attempt)
+	if o.Failure != nil && o.Failure.Class == events.Aborted && errors.Is(context.Cause(b.ctx), errStopping) {
+		o.Failure = &events.Failure{Class: events.Lost, Reason: errStopping.Error(), Evidence: o.Failure.Evidence}
+	}
+	return o
+}
+
+// interruptAll ends every body; their attempts are recorded as lost.
+func (e *Engine) interruptAll() {
+	e.bodyLock.Lock()
+	defer e.bodyLock.Unlock()
+	for _, of := range e.bodies {
+		for _, b := range of {
+			b.cancel(errStopping)
+		}
+	}
+}
+
+// finish takes an outcome into the unit: the result of the claim, or a late result that changes nothing.
+func (u *unit) finish(f *finished) {
+	a := f.body.attempt
+	u.replies = append(u.replies, func(err error) { f.stored <- err })
+	l := u.engine.live[a.Run]
+	if l == nil {
+		return // the run ended by Apollo's own fault and was forgotten
+	}
+	d := f.outcome.Data
+	d.Stage, d.Attempt, d.Token = a.Stage.Name, a.Number, a.Token
+	stand := &l.run.Stages[a.Index]
+	if stand.State != events.Running || stand.Token != a.Token {
+		d.Reason = "the attempt was over already"
+		u.must(l, &events.Event{Stream: a.Run, Type: events.StageLateResult, Data: d})
+		return
+	}
+	u.engine.schedule.Line.Release(a.Stage.Executor)
+	t := events.StageCompleted
+	if f.outcome.Failure != nil {
+		d.SetFailure(f.outcome.Failure)
+		t, d.Due = events.Settle(a.Run, a.Stage, a.Number, f.outcome.Failure, u.now)
+	}
+	if t == events.StageRetryScheduled && l.run.Cancelling() {
+		t, d.Due = events.StageCancelled, 0
+	}
+	u.must(l, &events.Event{Stream: a.Run, Type: t, Data: d})
+}
+
+// must appends an event that the table cannot refuse; a refusal is a mistake of the engine and poisons the run.
+func (u *unit) must(l *live, e *events.Event) {
+	if err := u.append(l.run, e); err != nil {
+		u.engine.o.Logger.Error().Err(err).Msg("invariant broken")
+		u.poison(l, e, len(u.batch.Events))
+	}
+}

@@ -1,0 +1,86 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/schedule"
+)
+
+// anyTopic is the publish topic of every handler: the topic of an event is its type.
+const anyTopic = "*"
+
+// bus is the engine's Pub/Sub: it hands the events of the current unit of work to the handlers one at a time, in log
+// order, and takes what they publish into the same unit. Durability is the unit's, not the bus's.
+type bus struct {
+	engine *Engine
+	mu     sync.Mutex
+	topics [256][]chan *message.Message
+	closed bool
+}
+
+// Subscribe gives the channel of an event type.
+func (b *bus) Subscribe(_ context.Context, topic string) (<-chan *message.Message, error) {
+	t, err := events.ParseType(topic)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errors.New("bus closed")
+	}
+	ch := make(chan *message.Message)
+	b.topics[t] = append(b.topics[t], ch)
+	return ch, nil
+}
+
+// Publish takes produced events into the unit of work that is being handled.
+func (b *bus) Publish(_ string, msgs ...*message.Message) error {
+	for _, m := range msgs {
+		w, ok := schedule.WorkOf(m)
+		if !ok {
+			return errors.New("publish outside a unit of work")
+		}
+		if err := b.engine.unit.append(w.Run, w.Event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends every subscription. Watermill's router calls it once a handler; the first call counts.
+func (b *bus) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	for _, subscribers := range b.topics {
+		for _, ch := range subscribers {
+			close(ch)
+		}
+	}
+	return nil
+}
+
+// deliver hands an event to everyone who subscribed to its type and waits until they are done. It reports whether all
+// of them took it; what they published is in the unit by then.
+func (b *bus) deliver(r *events.Run, e *events.Event) bool {
+	for _, ch := range b.topics[e.Type] {
+		msg := message.NewMessage("", nil)
+		msg.SetContext(&schedule.Work{Context: context.Background(), Event: e, Run: r})
+		ch <- msg
+		select {
+		case <-msg.Acked():
+		case <-msg.Nacked():
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,224 @@
+package router_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/stage"
+	"github.com/apollo-11/apollo/handlers/trigger"
+	"github.com/apollo-11/apollo/router"
+	"github.com/apollo-11/apollo/storage"
+)
+
+// memory is a store of maps: what the engine asks of a store, and commits that can be made to fail.
+type memory struct {
+	storage.Store // the rest is not used and would panic
+	mu            sync.Mutex
+	log           map[events.ID][]storage.Sealed
+	plans         map[events.Digest][]byte
+	runs          map[events.ID]storage.RunRow
+	stages        map[events.ID]map[int]storage.StageRow
+	deliveries    map[events.ID]storage.DeliveryRow
+	parked        []storage.ParkedRow
+	failing       error
+	wake          chan struct{}
+}
+
+func newMemory() *memory {
+	return &memory{log: map[events.ID][]storage.Sealed{}, plans: map[events.Digest][]byte{}, runs: map[events.ID]storage.RunRow{},
+		stages: map[events.ID]map[int]storage.StageRow{}, deliveries: map[events.ID]storage.DeliveryRow{}, wake: make(chan struct{}, 1)}
+}
+
+func (m *memory) Commit(b *storage.Batch) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failing != nil {
+		return m.failing
+	}
+	for _, e := range b.Events {
+		if uint64(len(m.log[e.Stream]))+1 != e.Sequence {
+			return storage.ErrConflict
+		}
+		m.log[e.Stream] = append(m.log[e.Stream], e)
+	}
+	for _, p := range b.Plans {
+		m.plans[p.Digest] = p.Bytes
+	}
+	for _, r := range b.Runs {
+		m.runs[r.ID] = r
+	}
+	for _, s := range b.Stages {
+		if m.stages[s.Run] == nil {
+			m.stages[s.Run] = map[int]storage.StageRow{}
+		}
+		m.stages[s.Run][s.Index] = s
+	}
+	for _, d := range b.Deliveries {
+		m.deliveries[d.ID] = d
+	}
+	m.parked = append(m.parked, b.Parked...)
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failing = err
+}
+
+func (m *memory) Events(_ context.Context, stream events.ID, after uint64, limit int) ([]storage.Sealed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	log := m.log[stream]
+	log = log[min(after, uint64(len(log))):]
+	return slices.Clone(log[:min(limit, len(log))]), nil
+}
+
+func (m *memory) Plan(_ context.Context, d events.Digest) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b, ok := m.plans[d]; ok {
+		return b, nil
+	}
+	return nil, storage.ErrNotFound
+}
+
+func (m *memory) Run(_ context.Context, id events.ID) (storage.RunRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := m.runs[id]; ok {
+		return r, nil
+	}
+	return storage.RunRow{}, storage.ErrNotFound
+}
+
+func (m *memory) Unfinished(_ context.Context, p storage.Page) ([]storage.RunRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var rows []storage.RunRow
+	for _, r := range m.runs {
+		if !r.State.Terminal() && r.ID.String() > p.After.String() {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b storage.RunRow) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return rows, nil
+}
+
+func (m *memory) DeliveryByKey(_ context.Context, k storage.KeyHash) (storage.DeliveryRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range m.deliveries {
+		if d.KeyHash == k {
+			return d, nil
+		}
+	}
+	return storage.DeliveryRow{}, storage.ErrNotFound
+}
+
+// runner carries out stages by their name's function, or at once.
+type runner map[string]func(ctx context.Context, a *stage.Attempt) stage.Outcome
+
+func (r runner) Run(ctx context.Context, a *stage.Attempt) stage.Outcome {
+	if f := r[a.Stage.Name]; f != nil {
+		return f(ctx, a)
+	}
+	return stage.Outcome{}
+}
+
+// bench is an engine on a memory store.
+type bench struct {
+	t      *testing.T
+	store  *memory
+	engine *router.Engine
+}
+
+func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
+	t.Helper()
+	o := router.Options{Store: store, Runner: r, Clock: time.Now, Logger: zerolog.Nop(), Owner: "w1",
+		NewID: func() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }}
+	if change != nil {
+		change(&o)
+	}
+	e, err := router.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range plans {
+		if err := e.Register(router.Pipeline{Plan: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, store: store, engine: e}
+	t.Cleanup(func() { b.stop() })
+	return b
+}
+
+func (b *bench) stop() {
+	b.t.Helper()
+	if err := b.engine.Stop(context.Background()); err != nil && b.engine.Err() == nil {
+		b.t.Error(err)
+	}
+}
+
+func (b *bench) run(pipeline string) events.ID {
+	b.t.Helper()
+	r, err := b.engine.Accept(b.t.Context(), &trigger.Delivery{Kind: "manual", Trigger: "manual", Pipeline: pipeline})
+	if err != nil || r.Fate != "run" {
+		b.t.Fatalf("accept: %+v, %v", r, err)
+	}
+	return r.Run
+}
+
+// until waits for a condition on the store; every commit is a signal to look again.
+func (b *bench) until(what string, ok func() bool) {
+	b.t.Helper()
+	for deadline := time.After(30 * time.Second); ; {
+		b.store.mu.Lock()
+		done := ok()
+		b.store.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-b.store.wake:
+		case <-deadline:
+			b.t.Fatalf("not reached: %s", what)
+		}
+	}
+}
+
+func (b *bench) ends(id events.ID) storage.RunRow {
+	b.t.Helper()
+	b.until("the end of the run", func() bool { return b.store.runs[id].State.Terminal() })
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	return b.store.runs[id]
+}
+
+// chain is a plan of stages a, b, c, ... each needing the one before.
+func chain(name string, stages ...string) *events.Plan {
+	p := &events.Plan{Schema: events.PlanSchema, Pipeline: name}
+	for i, s := range stages {
+		st := events.Stage{Name: s, Executor: "task"}
+		if i > 0 {
+			st.Needs = []string{stages[i-1]}
+		}
+		p.Stages = append(p.Stages, st)
+	}
+	return p
+}

@@ -1,0 +1,191 @@
+package router
+
+import (
+	"errors"
+	"time"
+
+	"github.com/apollo-11/apollo/storage"
+)
+
+// input is one thing that came from outside the log. Exactly one of its fields is set; none set only wakes the loop.
+type input struct {
+	delivery  *accepting
+	outcome   *finished
+	cancel    *cancelling
+	interrupt bool
+	quiet     func(error) // called once everything before it is stored
+}
+
+// loop prepares one unit of work after the other while the committer stores the one before.
+func (e *Engine) loop() {
+	defer close(e.loopDone)
+	defer close(e.units)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		e.arm(timer)
+		var first input
+		select {
+		case first = <-e.inputs:
+		case <-timer.C:
+		case <-e.stopLoop:
+			e.refuseRest()
+			return
+		}
+		u := e.begin() // takes the epoch before it looks whether a commit failed
+		if e.failed.Load() {
+			if u = e.resync(); u == nil {
+				first.refuse()
+				continue
+			}
+		}
+		e.take(u, first)
+		e.drain(u)
+		e.fill(u)
+		e.send(u)
+	}
+}
+
+// arm sets the timer to the earliest due retry.
+func (e *Engine) arm(timer *time.Timer) {
+	wait := time.Hour
+	if due := e.schedule.Line.NextDue(); due > 0 && !e.stopping.Load() {
+		wait = max(0, time.Duration(due-e.o.Clock().UnixNano()))
+	}
+	if e.failed.Load() {
+		wait = min(wait, resyncPause)
+	}
+	timer.Reset(wait)
+}
+
+func (e *Engine) begin() *unit {
+	e.unit = &unit{engine: e, epoch: e.epoch.Load(), now: e.o.Clock().UnixNano()}
+	e.keyLock.Lock()
+	defer e.keyLock.Unlock()
+	for _, key := range e.stored {
+		delete(e.keys, key)
+	}
+	e.stored = e.stored[:0]
+	return e.unit
+}
+
+func (e *Engine) drain(u *unit) {
+	for n := 1; n < maxInputs && len(u.batch.Events) < maxEvents; n++ {
+		select {
+		case in := <-e.inputs:
+			e.take(u, in)
+		default:
+			return
+		}
+	}
+}
+
+func (e *Engine) take(u *unit, in input) {
+	switch {
+	case in.delivery != nil:
+		u.accept(in.delivery)
+	case in.outcome != nil:
+		u.finish(in.outcome)
+	case in.cancel != nil:
+		u.cancel(in.cancel)
+	case in.interrupt:
+		e.interruptAll()
+	case in.quiet != nil:
+		u.replies = append(u.replies, in.quiet)
+	}
+	u.cascade()
+}
+
+// fill starts whoever waits in line while slots are free.
+func (e *Engine) fill(u *unit) {
+	for !e.stopping.Load() {
+		r, ev, ok := e.schedule.Next(u.now)
+		if !ok {
+			return
+		}
+		if err := u.append(r, ev); err != nil {
+			e.o.Logger.Error().Err(err).Msg("start a waiting stage")
+		}
+		u.cascade()
+	}
+}
+
+// send closes the unit and hands it to the committer.
+func (e *Engine) send(u *unit) {
+	if len(u.batch.Events) == 0 && len(u.replies) == 0 {
+		return
+	}
+	u.close()
+	for _, l := range u.runs {
+		if l.run.State.Terminal() && l.run.RunningStages() == 0 {
+			delete(e.live, l.run.ID)
+		}
+	}
+	for _, c := range u.claims {
+		u.starts = append(u.starts, e.newBody(c))
+	}
+	e.units <- u
+}
+
+// commit stores units in order. A unit that was prepared on top of one that failed fails with it.
+func (e *Engine) commit() {
+	defer close(e.committed)
+	defer close(e.done)
+	var cause error
+	for u := range e.units {
+		err := cause
+		if u.epoch == e.epoch.Load() {
+			err = e.o.Store.Commit(&u.batch)
+		}
+		if err != nil && u.epoch == e.epoch.Load() {
+			cause = err
+			e.failed.Store(true)
+			e.epoch.Add(1)
+			if errors.Is(err, storage.ErrFsync) || errors.Is(err, storage.ErrCorrupt) {
+				e.fail(err)
+			}
+			e.o.Logger.Error().Err(err).Int("events", len(u.batch.Events)).Msg("commit failed")
+		}
+		for _, reply := range u.replies {
+			reply(err)
+		}
+		u.act(err == nil)
+	}
+}
+
+// act does what had to wait until the unit was durable: bodies start, cancelled ones are interrupted.
+func (u *unit) act(durable bool) {
+	for _, b := range u.starts {
+		if durable {
+			b.start()
+		} else {
+			b.forget()
+		}
+	}
+	if !durable {
+		return
+	}
+	if len(u.keys) > 0 {
+		u.engine.keyLock.Lock()
+		u.engine.stored = append(u.engine.stored, u.keys...)
+		u.engine.keyLock.Unlock()
+	}
+	for _, b := range u.interrupts {
+		b.cancel(errCancelled)
+	}
+}
+
+// refuseRest answers what came too late.
+func (e *Engine) refuseRest() {
+	for {
+		select {
+		case in := <-e.inputs:
+			in.refuse()
+		default:
+			return
+		}
+	}
+}
+
+// resyncPause is the wait between two tries to fold everything anew after a failed commit.
+const resyncPause = 200 * time.Millisecond

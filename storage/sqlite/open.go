@@ -1,0 +1,190 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+	"github.com/rs/zerolog"
+
+	"github.com/apollo-11/apollo/storage"
+)
+
+// FileName is the store's file in the data directory.
+const FileName = "apollo.db"
+
+// Options are what a store needs from outside. The zero value works.
+type Options struct {
+	Clock   func() time.Time
+	Logger  zerolog.Logger
+	OnFatal func(error)              // called once when an fsync failed: the process must stop
+	Fail    func(point string) error // failpoints for tests: begin, commit, committed; nil in production
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// Store is a storage.Store on SQLite.
+type Store struct {
+	o    Options
+	dir  string
+	path string
+	read *sql.DB
+
+	writer  writer
+	head    atomic.Int64
+	wakes   wakes
+	turns   turns
+	closing chan struct{}
+	closed  sync.Once
+	timers  sync.WaitGroup
+}
+
+// pragmas are what every connection must have, and what is read back from it.
+const (
+	writeOptions = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_txlock=immediate&_foreign_keys=on"
+	readOptions  = "mode=ro&_query_only=1&_busy_timeout=5000"
+	readers      = 4
+)
+
+func dsn(path, options string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + options
+}
+
+// Open opens the store of a data directory, and makes it when there is none. An older schema is upgraded with a backup
+// beside it; a newer one is refused with storage.ErrNewer and left as it is.
+func Open(dir string, o Options) (*Store, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	path := filepath.Join(dir, FileName)
+	if err := prepareFile(dir, path); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	conn, err := openWriter(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if err := migrate(conn, path, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), conn.Close())
+	}
+	s := &Store{o: o, dir: dir, path: path, closing: make(chan struct{})}
+	s.writer.init(s, conn)
+	if err := s.openReaders(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), conn.Close())
+	}
+	s.timers.Go(s.checkpoints)
+	return s, nil
+}
+
+// OpenReadOnly opens the store for reading beside a running server. Commits are refused.
+func OpenReadOnly(dir string) (*Store, error) {
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("open store %s: %w", path, storage.ErrNotFound)
+		}
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s := &Store{dir: dir, path: path, closing: make(chan struct{}), o: Options{Clock: time.Now}}
+	if err := s.openReaders(); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if err := checkVersion(s.read); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), s.read.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) openReaders() error {
+	db, err := sql.Open("sqlite3", dsn(s.path, readOptions))
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(readers)
+	db.SetMaxIdleConns(readers)
+	s.read = db
+	var head sql.NullInt64
+	if err := db.QueryRow(`SELECT max(position) FROM events`).Scan(&head); err != nil {
+		return errors.Join(damage(err), db.Close())
+	}
+	s.head.Store(head.Int64)
+	return nil
+}
+
+// prepareFile makes the directory 0700 and the file 0600 before SQLite sees it: its other files copy the mode.
+func prepareFile(dir, path string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("E_STORE_FILE: %s is not a regular file; a link to a store can lose its journal", path)
+	}
+	return refuseLinks(dir, info)
+}
+
+func openWriter(path string) (*sqlite3.SQLiteConn, error) {
+	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, writeOptions))
+	if err != nil {
+		return nil, damage(err)
+	}
+	conn, ok := c.(*sqlite3.SQLiteConn)
+	if !ok {
+		return nil, fmt.Errorf("driver gave a %T", c)
+	}
+	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=4000"} {
+		if _, err := conn.Exec(setting, nil); err != nil {
+			return nil, errors.Join(damage(err), conn.Close())
+		}
+	}
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000", "foreign_keys": "1", "trusted_schema": "0"} {
+		got, err := oneText(conn, "PRAGMA "+pragma)
+		if err == nil && !strings.EqualFold(got, want) {
+			err = fmt.Errorf("E_STORE_PRAGMA: %s is %s where %s is due", pragma, got, want)
+		}
+		if err != nil {
+			return nil, errors.Join(damage(err), conn.Close())
+		}
+	}
+	return conn, nil
+}
+
+// Close stores what is waiting, checkpoints and closes the file.
+func (s *Store) Close() error {
+	var err error
+	s.closed.Do(func() {
+		close(s.closing)
+		s.timers.Wait()
+		err = errors.Join(s.read.Close(), s.writer.close())
+	})
+	return err
+}
+
+// Head gives the position of the last committed row.
+func (s *Store) Head() int64 { return s.head.Load() }
+
+// damage names what SQLite says of a file that is no store or a broken one.
+func damage(err error) error {
+	var e sqlite3.Error
+	if errors.As(err, &e) && (e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB) {
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	return err
+}

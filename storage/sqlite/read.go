@@ -1,0 +1,267 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/storage"
+)
+
+const eventColumns = `topic, stream, seq, id, time, cause, prev, data`
+
+// Events gives a stream's events after a sequence, in order.
+func (s *Store) Events(ctx context.Context, stream events.ID, after uint64, limit int) ([]storage.Sealed, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT `+eventColumns+` FROM events WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?`,
+		stream[:], int64(after), limit) //nolint:gosec // small
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", damage(err))
+	}
+	defer rows.Close()
+	var log []storage.Sealed
+	for rows.Next() {
+		var e storage.Sealed
+		if err := scanEvent(rows, &e, nil); err != nil {
+			return nil, fmt.Errorf("read events of %s: %w", stream, err)
+		}
+		log = append(log, e)
+	}
+	return log, damage(rows.Err())
+}
+
+// scanEvent reads one row; position is nil when the query has none.
+func scanEvent(rows *sql.Rows, e *storage.Sealed, position *int64) error {
+	var topic, seq int64
+	var stream, id, cause, prev, data sql.RawBytes
+	to := []any{&topic, &stream, &seq, &id, &e.Time, &cause, &prev, &data}
+	if position != nil {
+		to = append([]any{position}, to...)
+	}
+	if err := rows.Scan(to...); err != nil {
+		return damage(err)
+	}
+	e.Type, e.Sequence = events.Type(topic), uint64(seq) //nolint:gosec // checked by the hash chain
+	fixed := copyInto(e.Stream[:], stream) && copyInto(e.ID[:], id) && copyInto(e.Cause[:], cause) && copyInto(e.Prev[:], prev)
+	if !fixed || topic < 1 || topic > 255 {
+		return fmt.Errorf("%w: event row with fields of the wrong size", storage.ErrCorrupt)
+	}
+	e.Encoded = append(make([]byte, 0, len(data)), data...)
+	if err := e.Data.Decode(e.Encoded); err != nil {
+		return fmt.Errorf("%w: event %s: %w", storage.ErrCorrupt, e.ID, err)
+	}
+	return nil
+}
+
+func copyInto(to, from []byte) bool {
+	if len(from) != 0 && len(from) != len(to) {
+		return false
+	}
+	copy(to, from)
+	return true
+}
+
+// Scan gives events of all streams after a position, in order. Messages that are no Apollo events are passed over.
+func (s *Store) Scan(ctx context.Context, after int64, limit int) ([]storage.Record, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT position, `+eventColumns+` FROM events WHERE position > ? AND topic < 1000 ORDER BY position LIMIT ?`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("scan log: %w", damage(err))
+	}
+	defer rows.Close()
+	log := make([]storage.Record, 0, min(limit, 1024))
+	for rows.Next() {
+		var r storage.Record
+		if err := scanEvent(rows, &r.Sealed, &r.Position); err != nil {
+			return nil, fmt.Errorf("scan log after %d: %w", after, err)
+		}
+		log = append(log, r)
+	}
+	return log, damage(rows.Err())
+}
+
+// Plan gives a plan's canonical bytes.
+func (s *Store) Plan(ctx context.Context, digest events.Digest) ([]byte, error) {
+	var b []byte
+	err := s.read.QueryRowContext(ctx, `SELECT bytes FROM plans WHERE digest = ?`, digest[:]).Scan(&b)
+	return b, missing(err, "plan", digest)
+}
+
+func missing(err error, what string, key fmt.Stringer) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%s %s: %w", what, key, storage.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s %s: %w", what, key, damage(err))
+	}
+	return nil
+}
+
+const runColumns = `id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason`
+
+type scanner interface{ Scan(to ...any) error }
+
+// column reads a nullable column into a plain value: NULL is the zero value.
+type column[T any] struct{ to *T }
+
+// Scan implements sql.Scanner.
+func (c column[T]) Scan(from any) error {
+	var n sql.Null[T]
+	if err := n.Scan(from); err != nil {
+		return err
+	}
+	*c.to = n.V
+	return nil
+}
+
+func nullable[T any](to *T) column[T] { return column[T]{to} }
+
+// fixed reads an id or digest of a set length; NULL is zero.
+type fixed []byte
+
+// Scan implements sql.Scanner.
+func (f fixed) Scan(from any) error {
+	b, _ := from.([]byte)
+	clear(f)
+	if !copyInto(f, b) {
+		return fmt.Errorf("%w: %d bytes where %d are due", storage.ErrCorrupt, len(b), len(f))
+	}
+	return nil
+}
+
+func scanRun(row scanner) (r storage.RunRow, err error) {
+	err = row.Scan(fixed(r.ID[:]), &r.Pipeline, fixed(r.Plan[:]), &r.State, &r.Sequence, fixed(r.Head[:]), fixed(r.Delivery[:]), fixed(r.Forked[:]),
+		nullable(&r.Sample), nullable(&r.Kind), &r.Created, nullable(&r.Started), nullable(&r.Ended), nullable(&r.Stage), nullable((*string)(&r.Class)), nullable(&r.Reason))
+	return r, err
+}
+
+// Run gives a run's row.
+func (s *Store) Run(ctx context.Context, id events.ID) (storage.RunRow, error) {
+	r, err := scanRun(s.read.QueryRowContext(ctx, `SELECT `+runColumns+` FROM runs WHERE id = ?`, id[:]))
+	return r, missing(err, "run", id)
+}
+
+// list reads the rows of a query.
+func list[T any](ctx context.Context, s *Store, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", damage(err))
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list: %w", damage(err))
+		}
+		all = append(all, one)
+	}
+	return all, damage(rows.Err())
+}
+
+// where joins conditions that hold.
+type where struct {
+	terms []string
+	args  []any
+}
+
+func (w *where) add(holds bool, term string, arg any) {
+	if holds {
+		w.terms, w.args = append(w.terms, term), append(w.args, arg)
+	}
+}
+
+func (w *where) String() string {
+	if len(w.terms) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(w.terms, " AND ")
+}
+
+func limitOf(p storage.Page) int {
+	if p.Limit <= 0 {
+		return 50
+	}
+	return p.Limit
+}
+
+// Runs lists runs, newest first.
+func (s *Store) Runs(ctx context.Context, f storage.RunFilter) ([]storage.RunRow, error) {
+	var w where
+	w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
+	w.add(f.State != events.None, "state = ?", int64(f.State))
+	w.add(!f.After.IsZero(), "id < ?", f.After[:])
+	return list(ctx, s, scanRun, `SELECT `+runColumns+` FROM runs`+w.String()+` ORDER BY id DESC LIMIT ?`, append(w.args, limitOf(f.Page))...)
+}
+
+// Unfinished lists pending and running runs, oldest first.
+func (s *Store) Unfinished(ctx context.Context, p storage.Page) ([]storage.RunRow, error) {
+	return list(ctx, s, scanRun, `SELECT `+runColumns+` FROM runs WHERE state <= 2 AND id > ? ORDER BY id LIMIT ?`, p.After[:], limitOf(p))
+}
+
+// FindRuns gives the ids whose text form begins with the prefix, newest first.
+func (s *Store) FindRuns(ctx context.Context, prefix string, limit int) ([]events.ID, error) {
+	digits := strings.ToUpper(strings.ReplaceAll(prefix, "-", ""))
+	if len(digits) > 32 || strings.Trim(digits, "0123456789ABCDEF") != "" {
+		return nil, nil
+	}
+	return list(ctx, s, func(row scanner) (id events.ID, err error) { return id, row.Scan(fixed(id[:])) },
+		`SELECT id FROM runs WHERE id >= unhex(?) AND id <= unhex(?) ORDER BY id DESC LIMIT ?`,
+		digits+strings.Repeat("0", 32-len(digits)), digits+strings.Repeat("F", 32-len(digits)), limit)
+}
+
+// Stages lists a run's stages in the plan's order.
+func (s *Store) Stages(ctx context.Context, run events.ID) ([]storage.StageRow, error) {
+	return list(ctx, s, func(row scanner) (r storage.StageRow, err error) {
+		err = row.Scan(fixed(r.Run[:]), &r.Index, &r.Stage, &r.State, &r.Attempt, nullable(&r.Waits), nullable(&r.Started), nullable(&r.Ended),
+			nullable(&r.Due), nullable((*string)(&r.Class)), nullable(&r.Reason))
+		return r, err
+	}, `SELECT run, idx, stage, state, attempt, waits, started, ended, due, class, reason FROM stages WHERE run = ? ORDER BY idx`, run[:])
+}
+
+const deliveryColumns = `id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head`
+
+func scanDelivery(row scanner) (d storage.DeliveryRow, err error) {
+	err = row.Scan(fixed(d.ID[:]), &d.Kind, &d.Trigger, &d.Pipeline, nullable(&d.Key), fixed(d.KeyHash[:]), &d.Received, &d.Fate, fixed(d.Run[:]),
+		fixed(d.First[:]), nullable(&d.Code), nullable(&d.Reason), &d.Sequence, fixed(d.Head[:]))
+	return d, err
+}
+
+// Delivery gives a delivery's row.
+func (s *Store) Delivery(ctx context.Context, id events.ID) (storage.DeliveryRow, error) {
+	d, err := scanDelivery(s.read.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE id = ?`, id[:]))
+	return d, missing(err, "delivery", id)
+}
+
+// DeliveryByKey gives the first delivery with an idempotency key.
+func (s *Store) DeliveryByKey(ctx context.Context, key storage.KeyHash) (storage.DeliveryRow, error) {
+	d, err := scanDelivery(s.read.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE keyhash = ?`, key[:]))
+	return d, missing(err, "delivery with key", key)
+}
+
+// Deliveries lists deliveries, newest first.
+func (s *Store) Deliveries(ctx context.Context, f storage.DeliveryFilter) ([]storage.DeliveryRow, error) {
+	var w where
+	w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
+	w.add(f.Fate != "", "fate = ?", f.Fate)
+	w.add(!f.After.IsZero(), "id < ?", f.After[:])
+	return list(ctx, s, scanDelivery, `SELECT `+deliveryColumns+` FROM deliveries`+w.String()+` ORDER BY id DESC LIMIT ?`, append(w.args, limitOf(f.Page))...)
+}
+
+// Parked lists the events that were set aside.
+func (s *Store) Parked(ctx context.Context) ([]storage.ParkedRow, error) {
+	return list(ctx, s, func(row scanner) (p storage.ParkedRow, err error) {
+		err = row.Scan(fixed(p.Event[:]), fixed(p.Stream[:]), &p.Handler, &p.Reason, &p.At)
+		return p, err
+	}, `SELECT event, stream, handler, reason, at FROM parked ORDER BY at, event`)
+}
+
+// Cursor gives how far a consumer group has come, 0 when it has not begun.
+func (s *Store) Cursor(ctx context.Context, topic, group string) (position int64, err error) {
+	err = s.read.QueryRowContext(ctx, `SELECT position FROM cursors WHERE topic = ? AND grp = ?`, topic, group).Scan(&position)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return position, damage(err)
+}

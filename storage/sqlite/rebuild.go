@@ -1,0 +1,199 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/storage"
+)
+
+// scanPage is how many events of the log are read at once.
+const scanPage = 2000
+
+// Rebuild makes the state rows again from the log, compares them with the live ones and, when write is set, puts the
+// rebuilt ones in their place. It needs memory for unfinished runs only.
+func (s *Store) Rebuild(ctx context.Context, write bool) ([]storage.Difference, error) {
+	b := &rebuild{s: s, write: write, runs: map[events.ID]*events.Run{}, deliveries: map[events.ID]*tracked{}, graphs: map[events.Digest]*events.Graph{}}
+	if err := b.walk(ctx, nil); err != nil {
+		return nil, fmt.Errorf("rebuild: %w", err)
+	}
+	if err := b.extra(ctx); err != nil {
+		return nil, fmt.Errorf("rebuild: %w", err)
+	}
+	return b.differences, nil
+}
+
+// tracked is a delivery's row as the log says it so far.
+type tracked struct {
+	row   storage.DeliveryRow
+	chain events.Chain
+}
+
+// rebuild walks the log once. A run is compared when it ends, or at the end of the log.
+type rebuild struct {
+	s           *Store
+	write       bool
+	runs        map[events.ID]*events.Run
+	deliveries  map[events.ID]*tracked
+	graphs      map[events.Digest]*events.Graph
+	scratch     []byte
+	counts      struct{ runs, stages, deliveries int64 }
+	differences []storage.Difference
+}
+
+// walk applies every event. report, when set, is told what cannot be applied and the walk goes on; else it ends there.
+func (b *rebuild) walk(ctx context.Context, report func(position int64, err error)) error {
+	broken := map[events.ID]bool{}
+	var after int64
+	for {
+		log, err := b.s.Scan(ctx, after, scanPage)
+		if err != nil {
+			return err
+		}
+		for i := range log {
+			r := &log[i]
+			after = r.Position
+			if broken[r.Stream] {
+				continue
+			}
+			if err := b.apply(ctx, &r.Sealed); err != nil {
+				err = fmt.Errorf("position %d: %w", r.Position, err)
+				if report == nil {
+					return err
+				}
+				broken[r.Stream] = true
+				delete(b.runs, r.Stream)
+				report(r.Position, err)
+			}
+		}
+		if len(log) < scanPage {
+			break
+		}
+	}
+	for id, run := range b.runs {
+		if err := b.compareRun(ctx, id, run); err != nil {
+			return err
+		}
+	}
+	for _, d := range b.deliveries {
+		if err := b.compareDelivery(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *rebuild) apply(ctx context.Context, e *storage.Sealed) (err error) {
+	if e.Type.Entity() == "delivery" {
+		d := b.deliveries[e.Stream]
+		if d == nil {
+			d = &tracked{}
+			b.deliveries[e.Stream] = d
+		}
+		if b.scratch, err = d.chain.Follow(&e.Event, e.Encoded, b.scratch); err != nil {
+			return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+		}
+		d.row.Project(&e.Event, d.chain.Head)
+		if e.Type == events.DeliveryHeld {
+			return nil
+		}
+		delete(b.deliveries, e.Stream)
+		return b.compareDelivery(ctx, d)
+	}
+	run := b.runs[e.Stream]
+	if run == nil {
+		if run, err = b.begin(ctx, e); err != nil {
+			return err
+		}
+	}
+	if b.scratch, err = run.Chain.Follow(&e.Event, e.Encoded, b.scratch); err != nil {
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	if err := run.Apply(&e.Event); err != nil {
+		return err
+	}
+	if run.State.Terminal() && run.RunningStages() == 0 && run.State != events.Failed {
+		delete(b.runs, e.Stream) // a failed run may be resumed
+		return b.compareRun(ctx, e.Stream, run)
+	}
+	return nil
+}
+
+func (b *rebuild) begin(ctx context.Context, e *storage.Sealed) (*events.Run, error) {
+	if e.Type != events.RunCreated {
+		return nil, fmt.Errorf("%w: event %s belongs to no run that goes on", storage.ErrCorrupt, e.ID)
+	}
+	g := b.graphs[e.Data.Plan]
+	if g == nil {
+		bytes, err := b.s.Plan(ctx, e.Data.Plan)
+		if err != nil {
+			return nil, err
+		}
+		if events.DigestOf(bytes) != e.Data.Plan {
+			return nil, fmt.Errorf("%w: plan %s has other bytes", storage.ErrCorrupt, e.Data.Plan)
+		}
+		plan, err := events.DecodePlan(bytes)
+		if err != nil {
+			return nil, err
+		}
+		if g, err = events.NewGraph(plan, e.Data.Plan); err != nil {
+			return nil, err
+		}
+		b.graphs[e.Data.Plan] = g
+	}
+	run := events.NewRun(g)
+	b.runs[e.Stream] = run
+	return run, nil
+}
+
+func (b *rebuild) differ(table, key string, live, log any) {
+	b.differences = append(b.differences, storage.Difference{Table: table, Key: key, Live: fmt.Sprintf("%+v", live), FromTheLog: fmt.Sprintf("%+v", log)})
+}
+
+func (b *rebuild) compareRun(ctx context.Context, id events.ID, run *events.Run) error {
+	want := storage.RunRowOf(run)
+	live, err := b.s.Run(ctx, id)
+	if err := found(err); err != nil {
+		return err
+	}
+	b.counts.runs++
+	var mend storage.Batch
+	if live != want {
+		b.differ("runs", id.String(), live, want)
+		mend.Runs = append(mend.Runs, want)
+	}
+	rows, err := b.s.Stages(ctx, id)
+	if err != nil {
+		return err
+	}
+	byIndex := make(map[int]storage.StageRow, len(rows))
+	for _, r := range rows {
+		byIndex[r.Index] = r
+	}
+	for i := range run.Stages {
+		row, has := byIndex[i]
+		if !has && !run.Touched(i) {
+			continue
+		}
+		b.counts.stages++
+		if want := storage.StageRowOf(run, i); row != want {
+			b.differ("stages", id.String()+" "+want.Stage, row, want)
+			mend.Stages = append(mend.Stages, want)
+		}
+	}
+	return b.mend(&mend)
+}
+
+func (b *rebuild) compareDelivery(ctx context.Context, d *tracked) error {
+	live, err := b.s.Delivery(ctx, d.row.ID)
+	if err := found(err); err != nil {
+		return err
+	}
+	b.counts.deliveries++
+	if live == d.row {
+		return nil
+	}
+	b.differ("deliveries", d.row.ID.String(), live, d.row)
+	return b.mend(&storage.Batch{Deliveries: []storage.DeliveryRow{d.row}})
+}
