@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
@@ -21,9 +20,9 @@ import (
 	"github.com/apollo-11/apollo/storage"
 )
 
-// StartRun implements web.Control: the same path for a run in this process and for one through the server.
+// StartRun implements web.Control: the same path for a run in this process and for one through another.
 func (n *node) StartRun(ctx context.Context, r web.StartRequest) (trigger.Receipt, error) {
-	plan, err := n.planFor(r)
+	plan, own, err := n.planFor(r)
 	if err != nil {
 		return trigger.Receipt{}, err
 	}
@@ -42,7 +41,47 @@ func (n *node) StartRun(ctx context.Context, r web.StartRequest) (trigger.Receip
 			return trigger.Receipt{}, err
 		}
 	}
-	return n.engine.Accept(ctx, d)
+	if err := n.attach(ctx, plan, d, r); err != nil {
+		return trigger.Receipt{}, err
+	}
+	if own {
+		return n.acceptOnce(ctx, plan, d)
+	}
+	return n.Accept(ctx, d)
+}
+
+// attach gives the delivery its input: as a file when the plan reads trigger.file, else as the body.
+func (n *node) attach(ctx context.Context, plan *events.Plan, d *trigger.Delivery, r web.StartRequest) error {
+	if r.Input == nil {
+		return nil
+	}
+	if !readsFile(plan) {
+		d.Body = r.Input
+		return nil
+	}
+	info, err := n.artifacts.Put(ctx, bytes.NewReader(r.Input))
+	if err != nil {
+		return err
+	}
+	d.File = &trigger.File{Name: r.InputName, Digest: info.Digest, Size: info.Size}
+	return nil
+}
+
+func readsFile(plan *events.Plan) bool {
+	const file = "trigger.file"
+	for i := range plan.Stages {
+		for _, in := range plan.Stages[i].Inputs {
+			if in.Expr && strings.Contains(in.From, file) {
+				return true
+			}
+		}
+		for _, value := range plan.Stages[i].Env {
+			if strings.Contains(value, file) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func problemLine(p configs.Problem) string {
@@ -56,24 +95,54 @@ func problemLine(p configs.Problem) string {
 	return text
 }
 
-// planFor finds the definition that a request names and makes it known to the engine.
-func (n *node) planFor(r web.StartRequest) (*events.Plan, error) {
-	path := r.File
-	if path == "" {
-		p, err := n.app.pipelineFile(r.Pipeline)
-		if err != nil {
-			return nil, &web.ErrStatus{Status: http.StatusNotFound, Err: err}
+// planFor gives the plan that came with a request, or the registered one; own says that they are not the same.
+func (n *node) planFor(r web.StartRequest) (plan *events.Plan, own bool, err error) {
+	if len(r.Plan) == 0 {
+		if known, ok := n.pipeline(r.Pipeline); ok {
+			return known.Plan, false, nil
 		}
-		path = p
+		return nil, false, &web.ErrStatus{Status: http.StatusNotFound, Err: &exitError{exitNotFound, "E_REF", fmt.Errorf("there is no pipeline %q", r.Pipeline)}}
 	}
-	p, problems := configs.LoadFile(path, n.app.checkOptions())
-	if problems.HasErrors() {
-		return nil, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitInvalid, "", problems.Err()}}
+	if plan, err = events.DecodePlan(r.Plan); err != nil {
+		return nil, false, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitInvalid, "E_PLAN", err}}
 	}
-	if err := n.register(p); err != nil {
-		return nil, err
+	known, ok := n.pipeline(plan.Pipeline)
+	if !ok {
+		return plan, true, nil
 	}
-	return p.Plan(), nil
+	given, errGiven := plan.Encode()
+	kept, errKept := known.Plan.Encode()
+	return plan, !bytes.Equal(given, kept), errors.Join(errGiven, errKept)
+}
+
+func (n *node) pipeline(name string) (router.Pipeline, bool) {
+	n.gate.RLock()
+	defer n.gate.RUnlock()
+	p, ok := n.pipelines[name]
+	return p, ok
+}
+
+// Accept implements trigger.Inbox for webhooks and dropped files: a delivery never meets a plan that stands in for the
+// registered one for the time of one other delivery.
+func (n *node) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Receipt, error) {
+	n.gate.RLock()
+	defer n.gate.RUnlock()
+	return n.engine.Accept(ctx, d)
+}
+
+// acceptOnce takes a delivery for a plan of its own and leaves what is registered as it was.
+func (n *node) acceptOnce(ctx context.Context, plan *events.Plan, d *trigger.Delivery) (trigger.Receipt, error) {
+	r := router.Pipeline{Plan: plan, Refusal: refusalOf(plan)}
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	if err := n.engine.Register(r); err != nil {
+		return trigger.Receipt{}, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitInvalid, "E_PLAN", err}}
+	}
+	receipt, err := n.engine.Accept(ctx, d)
+	if known, ok := n.pipelines[plan.Pipeline]; ok {
+		err = errors.Join(err, n.engine.Register(known))
+	}
+	return receipt, err
 }
 
 // CancelRun implements web.Control.
@@ -122,71 +191,4 @@ func listenControl(dir string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
 	}
 	return l, nil
-}
-
-// remote talks to the server that holds the data directory.
-type remote struct {
-	dir    string
-	client *http.Client
-}
-
-func dialServer(dir string) *remote {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		path, done, err := shortPath(dir)
-		if err != nil {
-			return nil, err
-		}
-		defer done()
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
-	}
-	return &remote{dir: dir, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: dial}}}
-}
-
-// StartRun asks the server for a run.
-func (r *remote) StartRun(ctx context.Context, req web.StartRequest) (web.StartAnswer, error) {
-	var answer web.StartAnswer
-	return answer, r.post(ctx, "/api/v1/runs", req, &answer)
-}
-
-// CancelRun asks the server to end a run.
-func (r *remote) CancelRun(ctx context.Context, run events.ID, reason string) error {
-	return r.post(ctx, "/api/v1/runs/"+run.String()+"/cancel", map[string]string{"reason": reason}, nil)
-}
-
-// exitOfStatus maps what the server answers to exit codes.
-var exitOfStatus = map[int]int{http.StatusNotFound: exitNotFound, http.StatusConflict: exitConflict, http.StatusUnprocessableEntity: exitUsage,
-	http.StatusTooManyRequests: exitBusy, http.StatusServiceUnavailable: exitUnreachable}
-
-func (r *remote) post(ctx context.Context, path string, body, into any) error {
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://apollo"+path, bytes.NewReader(b))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := r.client.Do(req)
-	if err != nil {
-		return &exitError{exitUnreachable, "E_UNREACHABLE", fmt.Errorf("the server that holds %s does not answer: %w", r.dir, err)}
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusBadRequest {
-		var p struct{ Detail string }
-		_ = json.NewDecoder(resp.Body).Decode(&p)
-		exit, known := exitOfStatus[resp.StatusCode]
-		if !known {
-			exit = exitInternal
-		}
-		if strings.Contains(p.Detail, "problems") || strings.Contains(p.Detail, ".yaml:") {
-			exit = exitInvalid
-		}
-		return &exitError{exit, "", errors.New(orText(p.Detail, resp.Status))}
-	}
-	if into == nil {
-		return nil
-	}
-	return json.NewDecoder(resp.Body).Decode(into)
 }

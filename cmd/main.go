@@ -2,15 +2,11 @@ package cmd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
-
-	"github.com/spf13/cobra"
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
@@ -72,7 +68,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 		o(a)
 	}
 	a.say = lang.New(a.language(args))
-	root := a.root()
+	root := a.root(args)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -98,42 +94,6 @@ func (a *app) language(args []string) string {
 	return lang.English
 }
 
-func (a *app) root() *cobra.Command {
-	root := &cobra.Command{Use: "apollo", SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
-	a.describe(root, "root")
-	f := root.PersistentFlags()
-	f.StringVar(&a.data, "data", orText(a.env("APOLLO_DATA"), "apollo-data"), a.say.T("flag.data"))
-	f.StringVar(&a.pipelines, "pipelines", "pipelines", a.say.T("flag.pipelines"))
-	f.StringVarP(&a.output, "output", "o", "text", a.say.T("flag.output"))
-	f.StringVar(&a.color, "color", "auto", a.say.T("flag.color"))
-	f.StringVar(&a.langTag, "lang", "", a.say.T("flag.lang"))
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, "E_USAGE", err} })
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkFlags() }
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(a.commands()...)
-	return root
-}
-
-// commands is the list of commands.
-func (a *app) commands() []*cobra.Command {
-	return []*cobra.Command{
-		a.initCommand(), a.validateCommand(), a.schemaCommand(), a.explainCommand(),
-		a.serveCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.logsCommand(), a.eventsCommand(),
-		a.cancelCommand(), a.replayCommand(), a.graphCommand(), a.inboxCommand(), a.storeCommand(),
-		a.completionCommand(), a.versionCommand(),
-	}
-}
-
-// describe fills a command's help from the catalogue.
-func (a *app) describe(c *cobra.Command, id string) *cobra.Command {
-	c.Short, c.Long = a.say.T("help."+id+".short"), a.say.T("help."+id+".long")
-	if a.say.Has("help." + id + ".example") {
-		c.Example = a.say.T("help." + id + ".example")
-	}
-	return c
-}
-
 func orText(s, otherwise string) string {
 	if s == "" {
 		return otherwise
@@ -143,61 +103,13 @@ func orText(s, otherwise string) string {
 
 func (a *app) checkFlags() error {
 	if a.output != "text" && a.output != "json" && a.output != "jsonl" {
-		return usage("--output", a.output, "text, json, jsonl")
+		return a.choice("--output", a.output, "text, json, jsonl")
 	}
 	if a.color != "auto" && a.color != "always" && a.color != "never" {
-		return usage("--color", a.color, "auto, always, never")
+		return a.choice("--color", a.color, "auto, always, never")
 	}
 	if _, ok := lang.Match(orText(a.langTag, lang.English)); !ok {
-		return usage("--lang", a.langTag, "en, zh")
+		return a.choice("--lang", a.langTag, "en, zh")
 	}
 	return nil
-}
-
-// exitError is an error with an exit code and a code that `apollo explain` knows. An empty code means that the text
-// says it already.
-type exitError struct {
-	exit int
-	code string
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.code == "" {
-		return e.err.Error()
-	}
-	return e.code + ": " + e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-func usage(flag, got, want string) error {
-	return &exitError{exitUsage, "E_USAGE", fmt.Errorf("%s %q; expected one of %s", flag, got, want)}
-}
-
-// errSilent ends with an exit code and no message: what there is to say was said.
-func silent(exit int) error { return &exitError{exit: exit} }
-
-// exit says what went wrong and gives the exit code.
-func (a *app) exit(ctx context.Context, err error) int {
-	if err == nil {
-		return exitOK
-	}
-	var e *exitError
-	if !errors.As(err, &e) {
-		e = &exitError{exit: classify(err), err: err}
-		if strings.HasPrefix(err.Error(), "unknown command") || strings.Contains(err.Error(), "arg(s)") || strings.Contains(err.Error(), "required flag") {
-			e.exit, e.code = exitUsage, "E_USAGE"
-		}
-	}
-	if ctx.Err() != nil && e.exit == exitInternal {
-		e.exit = exitInterrupted
-	}
-	if e.err != nil {
-		fmt.Fprintf(a.err, "apollo: %s\n", clean(e.Error()))
-		if e.exit == exitUsage {
-			fmt.Fprintln(a.err, a.say.T("usage.hint"))
-		}
-	}
-	return e.exit
 }

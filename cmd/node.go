@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,6 +34,11 @@ type node struct {
 	artifacts *artifacts.Store
 	engine    *router.Engine
 	logger    zerolog.Logger
+	control   *http.Server  // on the socket in the data directory
+	ending    chan struct{} // closed when the node begins to close
+
+	gate      sync.RWMutex // held for writing while a plan stands in for a registered one
+	pipelines map[string]router.Pipeline
 }
 
 func newID() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }
@@ -42,7 +49,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	n = &node{app: a, dir: dir, logger: logger}
+	n = &node{app: a, dir: dir, logger: logger, ending: make(chan struct{}), pipelines: map[string]router.Pipeline{}}
 	if n.lock, err = sqlite.TakeLock(dir); err != nil {
 		return nil, err
 	}
@@ -86,11 +93,22 @@ func firstOf(values []string, err error) (string, error) {
 	return values[0], nil
 }
 
+// closeGrace is how long requests that are being answered have when the process ends.
+const closeGrace = 2 * time.Second
+
 // close gives everything back, in the order in which it depends on each other.
 func (n *node) close(ctx context.Context) error {
 	var errs []error
 	if n.engine != nil {
 		errs = append(errs, n.engine.Stop(ctx))
+	}
+	close(n.ending)
+	if n.control != nil {
+		quick, done := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		if n.control.Shutdown(quick) != nil {
+			errs = append(errs, n.control.Close())
+		}
+		done()
 	}
 	if n.artifacts != nil {
 		errs = append(errs, n.artifacts.Close())
@@ -117,10 +135,22 @@ func (n *node) register(p *configs.Pipeline) error {
 	} else if len(problems) > 0 {
 		r.Missing = &trigger.Refusal{Code: "E_PARAM", Reason: problems[0].Message}
 	}
-	if problems := configs.NotYet(plan); len(problems) > 0 {
-		r.Refusal = &trigger.Refusal{Code: problems[0].Code, Reason: problems[0].Message}
+	r.Refusal = refusalOf(plan)
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	if err := n.engine.Register(r); err != nil {
+		return err
 	}
-	return n.engine.Register(r)
+	n.pipelines[plan.Pipeline] = r
+	return nil
+}
+
+// refusalOf says why runs of a plan are refused, nil when they are not.
+func refusalOf(plan *events.Plan) *trigger.Refusal {
+	if problems := configs.NotYet(plan); len(problems) > 0 {
+		return &trigger.Refusal{Code: problems[0].Code, Reason: problems[0].Message}
+	}
+	return nil
 }
 
 // secrets reads secret:// references: APOLLO_SECRET_<NAME>, or a file of mode 0600 below secrets in the data directory.

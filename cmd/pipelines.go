@@ -1,7 +1,7 @@
 package cmd
 
 import (
-	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
+	"github.com/apollo-11/apollo/storage"
+	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
 func (a *app) checkOptions() configs.Options {
@@ -26,7 +31,7 @@ func (a *app) checkOptions() configs.Options {
 // pipelineFile finds the definition that a name or path means: a path has a slash or ends in .yaml, a name is looked up
 // in the pipelines directory, as name.yaml or name/pipeline.yaml, or by the name that a file gives itself.
 func (a *app) pipelineFile(name string) (string, error) {
-	if strings.ContainsRune(name, os.PathSeparator) || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml") {
+	if isPath(name) {
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
 			name = filepath.Join(name, "pipeline.yaml")
 		}
@@ -35,7 +40,7 @@ func (a *app) pipelineFile(name string) (string, error) {
 			_, err = os.Stat(path)
 		}
 		if err != nil {
-			return "", &exitError{exitNotFound, "E_FILE", fmt.Errorf("the definition %s can't be read: %w", name, err)}
+			return "", a.fail(exitNotFound, "E_FILE", "error.definition", lang.Data{"File": name})
 		}
 		return path, nil
 	}
@@ -56,9 +61,61 @@ func (a *app) pipelineFile(name string) (string, error) {
 		}
 		names = append(names, p.Name)
 	}
-	there := "there are none yet; apollo init makes one"
-	if len(names) > 0 {
-		there = "there are: " + strings.Join(names, ", ")
+	id := "error.no_pipeline"
+	if len(names) == 0 {
+		id = "error.no_pipelines"
 	}
-	return "", &exitError{exitNotFound, "E_REF", fmt.Errorf("no pipeline %q in %s; %s", name, a.pipelines, there)}
+	return "", a.fail(exitNotFound, "E_REF", id, lang.Data{"Name": name, "Dir": a.pipelines, "Names": strings.Join(names, ", ")})
+}
+
+// isPath tells the path of a definition from the name of a pipeline.
+func isPath(name string) bool {
+	return strings.ContainsRune(name, os.PathSeparator) || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+}
+
+// readInput reads the file of --input, or standard input for "-".
+func (a *app) readInput(path string) (content []byte, name string, err error) {
+	switch path {
+	case "":
+		return nil, "", nil
+	case "-":
+		content, err = io.ReadAll(a.in)
+		name = "stdin"
+	default:
+		content, err = os.ReadFile(path)
+		name = filepath.Base(path)
+	}
+	if err != nil {
+		return nil, "", a.usageError("usage.input", lang.Data{"File": path, "Error": err.Error()})
+	}
+	return append([]byte{}, content...), name, nil // an empty input is an input too
+}
+
+// completePipelines offers the names in the pipelines directory, and files.
+func (a *app) completePipelines(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, _ := configs.LoadDir(a.pipelines, configs.Options{})
+	names := make([]string, len(all))
+	for i, p := range all {
+		names[i] = p.Name
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// completeRuns offers the latest runs.
+func (a *app) completeRuns(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	offers := []string{"latest"}
+	_ = a.reading(c.Context(), func(s *sqlite.Store) error { // nothing to offer is no mistake
+		rows, err := s.Runs(c.Context(), storage.RunFilter{Page: storage.Page{Limit: 20}})
+		for i := range rows {
+			offers = append(offers, rows[i].ID.String()+"\t"+rows[i].Pipeline+" "+rows[i].State.String())
+		}
+		return err
+	})
+	return offers, cobra.ShellCompDirectiveNoFileComp
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
-	"time"
+	"syscall"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/apollo-11/apollo/cmd/lang"
+	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/web"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -19,104 +22,142 @@ import (
 type runFlags struct {
 	params []string
 	key    string
+	input  string
 	detach bool
+	wait   bool // said aloud: it is what happens anyway
 }
 
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
-	c := a.describe(&cobra.Command{Use: "run NAME|FILE", Args: cobra.ExactArgs(1)}, "run")
-	c.Flags().StringArrayVar(&f.params, "param", nil, a.say.T("flag.param"))
-	c.Flags().StringVar(&f.key, "key", "", a.say.T("flag.key"))
-	c.Flags().BoolVar(&f.detach, "detach", false, a.say.T("flag.detach"))
-	c.RunE = func(c *cobra.Command, args []string) error { return a.runPipeline(c.Context(), args[0], f) }
+	c := a.describe(&cobra.Command{Use: "run NAME|FILE", Args: a.arguments(1, 1)}, "run")
+	c.Flags().StringArrayVar(&f.params, "param", nil, "flag.param")
+	c.Flags().StringVar(&f.key, "key", "", "flag.key")
+	c.Flags().StringVar(&f.input, "input", "", "flag.input")
+	c.Flags().BoolVar(&f.detach, "detach", false, "flag.detach")
+	c.Flags().BoolVar(&f.wait, "wait", false, "flag.wait")
+	c.ValidArgsFunction = a.completePipelines
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if f.detach && f.wait {
+			return a.usageError("usage.detach")
+		}
+		r := &running{app: a}
+		if err := r.prepare(args[0], f); err != nil {
+			return err
+		}
+		if f.detach {
+			return r.leaveBehind(c.Context())
+		}
+		return r.run(c.Context())
+	}
 	return c
 }
 
-func (a *app) runPipeline(ctx context.Context, name string, f runFlags) error {
-	file, err := a.pipelineFile(name)
-	if err != nil {
-		return err
-	}
-	request := web.StartRequest{File: file, Params: map[string]string{}, Key: f.key}
+// running is one `apollo run` on its way.
+type running struct {
+	app     *app
+	request web.StartRequest
+	id      events.ID // of the run, once there is one
+}
+
+// prepare reads the definition, the parameters and the input. A name without a definition here may be known to the
+// server.
+func (r *running) prepare(name string, f runFlags) (err error) {
+	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String())}
 	for _, p := range f.params {
 		k, v, ok := strings.Cut(p, "=")
-		if !ok {
-			return &exitError{exitUsage, "E_USAGE", fmt.Errorf("--param %q; expected name=value", p)}
+		if !ok || k == "" {
+			return r.app.usageError("usage.param", lang.Data{"Param": p})
 		}
-		request.Params[k] = v
+		r.request.Params[k] = v
 	}
-	dir, err := filepath.Abs(a.data)
-	if err != nil {
+	if r.request.Input, r.request.InputName, err = r.app.readInput(f.input); err != nil {
 		return err
 	}
-	held, err := sqlite.Holder(dir)
-	if err != nil {
-		return err
+	file, missing := r.app.pipelineFile(name)
+	if missing != nil {
+		if held, _ := sqlite.Holder(r.app.data); held == nil || held.Address == "" || isPath(name) { //nolint:errcheck // then nobody holds it
+			return missing
+		}
+		return nil
 	}
-	if held != nil {
-		return a.runRemote(ctx, dir, request, f.detach)
+	p, problems := configs.LoadFile(file, r.app.checkOptions())
+	if problems.HasErrors() {
+		return errors.Join(r.app.printProblems(problems, 0), silent(exitInvalid))
 	}
-	return a.runHere(ctx, request)
+	r.request.Plan, err = p.Plan().Encode()
+	return err
 }
 
-// runHere runs an engine in this process until the run has ended.
-func (a *app) runHere(ctx context.Context, request web.StartRequest) error {
-	logger := zerolog.New(a.err).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
-	n, err := a.open(logger, nil)
-	if err != nil {
-		return err
-	}
-	stop := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-		defer cancel()
-		return n.close(ctx)
-	}
-	if err := n.engine.Start(ctx); err != nil {
-		return errors.Join(err, stop())
-	}
-	receipt, err := n.StartRun(ctx, request)
-	if err != nil {
-		return errors.Join(err, stop())
-	}
-	if err := a.mustBeRun(receipt.Fate, receipt.Code, receipt.Reason); err != nil {
-		return errors.Join(err, stop())
-	}
-	err = a.follow(ctx, n.store, receipt.Run)
-	if ctx.Err() != nil {
-		_ = n.engine.Cancel(context.WithoutCancel(ctx), receipt.Run, "interrupted")
-		_ = a.follow(context.WithoutCancel(ctx), n.store, receipt.Run)
-	}
-	return errors.Join(err, stop())
-}
-
-const stopGrace = 10 * time.Second
-
-// runRemote asks the server that holds the data directory.
-func (a *app) runRemote(ctx context.Context, dir string, request web.StartRequest, detach bool) error {
-	answer, err := dialServer(dir).StartRun(ctx, request)
-	if err != nil {
-		return err
-	}
-	if err := a.mustBeRun(answer.Fate, answer.Code, answer.Reason); err != nil {
-		return err
-	}
-	if detach {
-		if a.output == "text" {
-			_, err = fmt.Fprintln(a.out, answer.Run)
+// run reaches an engine, starts the run and waits for its end. When the process that has the engine goes away, this one
+// takes its place; the key makes sure that the run stays the same.
+func (r *running) run(ctx context.Context) error {
+	view := r.app.newProgress()
+	defer view.end()
+	for {
+		if err := r.through(ctx, view); !errors.Is(err, errGone) {
 			return err
 		}
-		return writeJSON(a.out, answer, a.output == "json")
 	}
-	id, err := events.ParseID(answer.Run)
+}
+
+func (r *running) through(ctx context.Context, view *progress) error {
+	s, err := r.app.session(ctx)
 	if err != nil {
 		return err
 	}
-	store, err := sqlite.OpenReadOnly(dir)
+	leaving, cancel := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	err = r.begin(ctx, s)
+	if err == nil {
+		err = r.follow(ctx, s, view)
+	}
+	if left := s.leave(leaving); err == nil && !errors.Is(left, errGone) {
+		err = left
+	}
+	return err
+}
+
+// begin starts the run, unless it was started through a process that is gone.
+func (r *running) begin(ctx context.Context, s session) error {
+	if !r.id.IsZero() {
+		return nil
+	}
+	receipt, err := s.StartRun(ctx, r.request)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	return a.follow(ctx, store, id)
+	r.id = receipt.Run
+	return r.app.mustBeRun(receipt.Fate, receipt.Code, receipt.Reason)
+}
+
+// leaveBehind starts the run on a server and does not wait for it.
+func (r *running) leaveBehind(ctx context.Context) error {
+	dir, err := filepath.Abs(r.app.data)
+	if err != nil {
+		return err
+	}
+	server := dialServer(dir)
+	status, err := server.status(ctx)
+	if errors.Is(err, errGone) || err == nil && status.Kind != kindServe {
+		return r.app.fail(exitUnreachable, "E_NO_SERVER", "error.no_server", lang.Data{"Data": r.app.data})
+	}
+	if err == nil {
+		err = r.begin(ctx, server)
+	}
+	if err != nil {
+		return err
+	}
+	if r.app.output == "text" {
+		_, err = fmt.Fprintln(r.app.out, r.id)
+		return err
+	}
+	return r.app.reading(ctx, func(s *sqlite.Store) error {
+		v, err := loadView(ctx, s, r.id, r.app.logsDir())
+		if err != nil {
+			return err
+		}
+		return r.app.printRun(v)
+	})
 }
 
 // mustBeRun turns any other fate into an error; a duplicate is the run that was there first.
@@ -131,35 +172,48 @@ func (a *app) mustBeRun(fate, code, reason string) error {
 	return &exitError{exit, orText(code, "E_FATE"), errors.New(orText(reason, fate))}
 }
 
-// follow shows a run until it has ended and turns its end into the exit code.
-func (a *app) follow(ctx context.Context, store *sqlite.Store, id events.ID) error {
-	p := a.newProgress(id)
-	wake, stop := store.Wake()
-	defer stop()
-	for {
-		view, err := loadView(ctx, store, id, a.logsDir())
-		if err != nil {
-			if ctx.Err() != nil {
-				return silent(exitInterrupted)
-			}
+// follow shows the run until it has ended and turns its end into the exit code. An interrupt cancels the run, and its
+// end is waited for; a second one is the end here.
+func (r *running) follow(ctx context.Context, s session, p *progress) error {
+	v, err := openView(ctx, s.reader(), r.id, r.app.logsDir())
+	if err != nil {
+		return err
+	}
+	reading, waiting := context.WithoutCancel(ctx), ctx
+	for cancelled := false; ; {
+		if err := v.advance(reading, s.reader(), nil); err != nil {
 			return err
 		}
-		if view.run.State.Terminal() && view.run.RunningStages() == 0 {
-			p.end()
-			if err := a.printRun(view); err != nil {
+		if v.run.State.Terminal() && v.run.RunningStages() == 0 {
+			break
+		}
+		p.show(v)
+		err := s.wait(waiting)
+		switch {
+		case err == nil:
+		case waiting.Err() == nil:
+			return err
+		case cancelled:
+			return silent(exitInterrupted)
+		default:
+			cancelled = true
+			r.app.tell("run.cancelling")
+			again, stop := signal.NotifyContext(reading, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			waiting = again
+			if err := s.CancelRun(again, r.id, r.app.say.T("run.interrupted")); err != nil && r.app.exitOfError(err) != exitConflict {
 				return err
 			}
-			return outcome(view)
-		}
-		p.show(view)
-		select {
-		case <-wake: // this process commits
-		case <-time.After(200 * time.Millisecond): // another one does
-		case <-ctx.Done():
-			p.end()
-			return silent(exitInterrupted)
 		}
 	}
+	p.end()
+	if err := r.app.printRun(v); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return silent(exitInterrupted)
+	}
+	return outcome(v)
 }
 
 // outcome gives the exit code of a run that has ended.
@@ -182,15 +236,14 @@ func outcome(v *view) error {
 // progress shows a run while it goes: redrawn in place on a terminal, one line a change elsewhere. It writes to stderr.
 type progress struct {
 	a     *app
-	id    events.ID
 	live  bool
 	lines int
 	last  string
 	seen  map[string]string
 }
 
-func (a *app) newProgress(id events.ID) *progress {
-	return &progress{a: a, id: id, live: a.output == "text" && isTerminal(a.err) && a.env("TERM") != "dumb", seen: map[string]string{}}
+func (a *app) newProgress() *progress {
+	return &progress{a: a, live: a.output == "text" && isTerminal(a.err) && a.env("TERM") != "dumb", seen: map[string]string{}}
 }
 
 const progressRows = 20
@@ -212,7 +265,7 @@ func (p *progress) show(v *view) {
 	}
 	rows := p.a.treeLines(v)
 	if len(rows) > progressRows {
-		rows = append(rows[:progressRows:progressRows], p.a.say.T("more.stages", map[string]any{"Count": len(v.run.Stages) - progressRows}))
+		rows = append(rows[:progressRows-1:progressRows-1], p.a.say.T("more.alike", lang.Data{"N": len(v.run.Stages) - progressRows + 1}))
 	}
 	frame := strings.Join(rows, "\n")
 	if frame == p.last {

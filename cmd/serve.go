@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -28,13 +29,13 @@ const (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	c := a.describe(&cobra.Command{Use: "serve", Args: cobra.NoArgs}, "serve")
-	listen := c.Flags().String("listen", defaultListen, a.say.T("flag.listen"))
-	level := c.Flags().String("log-level", "info", a.say.T("flag.loglevel"))
+	c := a.describe(&cobra.Command{Use: "serve", Args: a.arguments(0, 0)}, "serve")
+	listen := c.Flags().String("listen", defaultListen, "flag.listen")
+	level := c.Flags().String("log-level", "info", "flag.loglevel")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, err := zerolog.ParseLevel(*level)
 		if err != nil {
-			return usage("--log-level", *level, "debug, info, warn, error")
+			return a.choice("--log-level", *level, "debug, info, warn, error")
 		}
 		return a.serve(c.Context(), *listen, zerolog.New(a.err).Level(l).With().Timestamp().Logger())
 	}
@@ -53,7 +54,7 @@ type server struct {
 }
 
 func (a *app) serve(ctx context.Context, listen string, logger zerolog.Logger) error {
-	if err := onlyLoopback(listen); err != nil {
+	if err := a.onlyLoopback(listen); err != nil {
 		return err
 	}
 	fatal := make(chan error, 1)
@@ -85,40 +86,34 @@ func (a *app) serve(ctx context.Context, listen string, logger zerolog.Logger) e
 }
 
 // onlyLoopback refuses to open a port to others: there are no tokens yet that could tell them apart.
-func onlyLoopback(listen string) error {
+func (a *app) onlyLoopback(listen string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return &exitError{exitUsage, "E_LISTEN", fmt.Errorf("--listen %q; expected HOST:PORT: %w", listen, err)}
+		return a.fail(exitUsage, "E_LISTEN", "error.listen_form", lang.Data{"Listen": listen})
 	}
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return &exitError{exitUsage, "E_LISTEN", fmt.Errorf("--listen %s is reachable from outside, and this version has no access tokens yet; "+
-		"listen on 127.0.0.1 and put a reverse proxy with authentication before it", listen)}
+	return a.fail(exitUsage, "E_LISTEN_OPEN", "error.listen_open", lang.Data{"Listen": listen})
 }
 
 func (s *server) start(ctx context.Context, listen string) error {
-	s.hooks = trigger.NewHooks(s.engine, s.app.secrets(s.dir), time.Now, s.logger)
+	s.hooks = trigger.NewHooks(s.node, s.app.secrets(s.dir), time.Now, s.logger)
 	watch := s.load()
 	if err := s.engine.Start(ctx); err != nil {
 		return err
 	}
 	public, err := net.Listen("tcp", listen) //nolint:noctx // it is there at once or not at all
 	if err != nil {
-		return &exitError{exitConflict, "E_LISTEN", err}
+		return s.app.fail(exitBusy, "E_LISTEN", "error.listen", lang.Data{"Listen": listen, "Error": err.Error()})
 	}
-	control, err := listenControl(s.dir)
-	if err != nil {
+	if err := s.serveControl(kindServe, public.Addr().String()); err != nil {
 		return errors.Join(err, public.Close())
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/hooks/", s.hooks)
 	mux.Handle("/", web.Health(s.engine.Ready))
 	s.listen(public, mux)
-	s.listen(control, onFirstUse(func() http.Handler {
-		v, _ := version()
-		return web.API(s.node, v)
-	}))
 	wctx, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	s.unwatch = unwatch
 	for _, w := range watch {
@@ -131,12 +126,6 @@ func (s *server) start(ctx context.Context, listen string) error {
 	s.logger.Info().Str("address", address).Int("pid", os.Getpid()).Str("data", s.dir).Msg("ready")
 	_, err = fmt.Fprintf(s.app.out, "listening on http://%s\n", address)
 	return err
-}
-
-// onFirstUse makes a handler when the first request asks for it: start-up does not wait for it.
-func onFirstUse(make func() http.Handler) http.Handler {
-	once := sync.OnceValue(make)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { once().ServeHTTP(w, r) })
 }
 
 func (s *server) listen(l net.Listener, h http.Handler) {
@@ -187,7 +176,7 @@ func (s *server) load() (watch []*trigger.Watcher) {
 }
 
 func (s *server) watcher(pipeline string, t events.FileTrigger) *trigger.Watcher {
-	w := &trigger.Watcher{Pipeline: pipeline, Trigger: t, Inbox: s.engine, Sealer: sealer{s.node}, Clock: time.Now, Logger: s.logger}
+	w := &trigger.Watcher{Pipeline: pipeline, Trigger: t, Inbox: s.node, Sealer: sealer{s.node}, Clock: time.Now, Logger: s.logger}
 	digest := events.DigestOf([]byte(pipeline + "\x00" + t.Watch)).String()
 	dir := filepath.Join(s.dir, "watch")
 	err := os.MkdirAll(dir, 0o700)

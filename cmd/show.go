@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
 
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
 func (a *app) showCommand() *cobra.Command {
-	c := a.describe(&cobra.Command{Use: "show RUN", Args: cobra.ExactArgs(1)}, "show")
+	c := a.describe(&cobra.Command{Use: "show RUN", Args: a.arguments(1, 1), ValidArgsFunction: a.completeRuns}, "show")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			id, err := a.findRun(c.Context(), s, args[0])
@@ -38,7 +38,7 @@ func (a *app) showCommand() *cobra.Command {
 func (a *app) reading(_ context.Context, do func(*sqlite.Store) error) (err error) {
 	s, err := sqlite.OpenReadOnly(a.data)
 	if errors.Is(err, storage.ErrNotFound) {
-		return &exitError{exitNotFound, "E_STORE", fmt.Errorf("there is no store in %s yet; apollo run or apollo serve makes one", a.data)}
+		return a.fail(exitNotFound, "E_NO_STORE", "error.no_store", lang.Data{"Data": a.data})
 	}
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (a *app) findRun(ctx context.Context, s *sqlite.Store, name string) (events
 			return events.ID{}, err
 		}
 		if len(rows) == 0 {
-			return events.ID{}, &exitError{exitNotFound, "E_RUN", errors.New("there are no runs yet")}
+			return events.ID{}, a.fail(exitNotFound, "E_NOT_FOUND", "error.no_runs")
 		}
 		return rows[0].ID, nil
 	}
@@ -67,9 +67,9 @@ func (a *app) findRun(ctx context.Context, s *sqlite.Store, name string) (events
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0:
-		return events.ID{}, &exitError{exitNotFound, "E_RUN", fmt.Errorf("no run %q; apollo runs lists them", name)}
+		return events.ID{}, a.fail(exitNotFound, "E_NOT_FOUND", "error.no_run", lang.Data{"Run": name})
 	}
-	return events.ID{}, &exitError{exitUsage, "E_RUN", fmt.Errorf("%q begins the ids of several runs, such as %s and %s", name, found[0], found[1])}
+	return events.ID{}, a.usageError("error.ambiguous_run", lang.Data{"Run": name, "First": found[0].String(), "Second": found[1].String()})
 }
 
 // printRun shows a run: what failed first, then the tree of stages.
@@ -106,7 +106,7 @@ func (a *app) failure(v *view) string {
 	s := v.stage(i)
 	row := func(id, value string) {
 		if value != "" {
-			fmt.Fprintf(&b, "  %s %s\n", runewidth.FillRight(a.say.T(id), 10), line(value))
+			fmt.Fprintf(&b, "  %s %s\n", screen.FillRight(a.say.T(id), 10), line(value))
 		}
 	}
 	row("failure.stage", fmt.Sprintf("%s (%s)", s.Stage, a.say.T("attempt", map[string]any{"Number": s.Attempt})))
@@ -171,7 +171,7 @@ func (a *app) treeLines(v *view) []string {
 	}
 	width := 0
 	for i := range stages {
-		width = max(width, min(40, runewidth.StringWidth(stages[i].Name)))
+		width = max(width, min(40, screen.StringWidth(stages[i].Name)))
 	}
 	var rows []string
 	var draw func(i int, indent string, last bool)
@@ -200,7 +200,7 @@ func (a *app) treeLines(v *view) []string {
 func (a *app) stageLine(v *view, i, width int) string {
 	s := v.stage(i)
 	st := &v.run.Stages[i]
-	text := runewidth.FillRight(s.Stage, width) + "  " + a.state(st.State)
+	text := screen.FillRight(s.Stage, width) + "  " + a.state(st.State)
 	if st.Started > 0 {
 		end := st.Ended
 		if st.State == events.Running {

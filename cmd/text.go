@@ -2,50 +2,18 @@ package cmd
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
 
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/events"
-	"github.com/apollo-11/apollo/handlers/trigger"
-	"github.com/apollo-11/apollo/router"
-	"github.com/apollo-11/apollo/storage"
-	"github.com/apollo-11/apollo/storage/sqlite"
 )
-
-// classify gives the exit code of an error that brought none.
-func classify(err error) int {
-	var held *sqlite.HeldError
-	switch {
-	case errors.As(err, &held), errors.Is(err, trigger.ErrBusy):
-		return exitBusy
-	case errors.Is(err, storage.ErrNotFound):
-		return exitNotFound
-	case errors.Is(err, router.ErrEnded), errors.Is(err, storage.ErrConflict):
-		return exitConflict
-	}
-	return exitInternal
-}
-
-// clean makes text from data safe for a terminal: control characters and what turns text around are shown, not obeyed.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x2028, r == 0x2029, r == 0x200e, r == 0x200f:
-			return '\ufffd'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\ufffd"))
-}
 
 func line(s string) string { return strings.ReplaceAll(clean(s), "\n", " ") }
 
@@ -81,12 +49,16 @@ func writeJSON(w io.Writer, v any, indent bool) error {
 	return e.Encode(v)
 }
 
+// screen measures text as terminals draw it: characters of ambiguous width, as icons and lines are, take one place
+// whatever the locale says; a Chinese character takes two.
+var screen = &runewidth.Condition{StrictEmojiNeutral: true}
+
 // table prints columns as wide as their widest cell; a Chinese character takes two places.
 func (a *app) table(head []string, rows [][]string) error {
 	widths := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
 		for i, cell := range row {
-			widths[i] = max(widths[i], runewidth.StringWidth(line(cell)))
+			widths[i] = max(widths[i], screen.StringWidth(line(cell)))
 		}
 	}
 	var b strings.Builder
@@ -94,7 +66,7 @@ func (a *app) table(head []string, rows [][]string) error {
 		for i, cell := range row {
 			text := line(cell)
 			if i < len(row)-1 {
-				text = runewidth.FillRight(text, widths[i]+2)
+				text = screen.FillRight(text, widths[i]+2)
 			}
 			if n == 0 {
 				text = a.paint(dim, text)
@@ -185,10 +157,22 @@ func short(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// ago shows an instant as a distance from now.
+// ago shows an instant as people say it; after a week as a date and time, UTC.
 func (a *app) ago(ns int64) string {
 	if ns == 0 {
 		return ""
 	}
-	return a.say.T("ago", map[string]any{"D": short(time.Since(time.Unix(0, ns)).Truncate(time.Second))})
+	d := max(0, time.Since(time.Unix(0, ns)))
+	for _, unit := range []struct {
+		below, one time.Duration
+		id         string
+	}{
+		{time.Minute, time.Second, "ago.seconds"}, {time.Hour, time.Minute, "ago.minutes"},
+		{24 * time.Hour, time.Hour, "ago.hours"}, {7 * 24 * time.Hour, 24 * time.Hour, "ago.days"},
+	} {
+		if d < unit.below {
+			return a.say.T(unit.id, lang.Data{"N": int(d / unit.one)})
+		}
+	}
+	return time.Unix(0, ns).UTC().Format("2006-01-02 15:04")
 }

@@ -11,17 +11,16 @@ import (
 	"github.com/apollo-11/apollo/storage"
 )
 
-// view is a run folded from its log: the same for every command that shows one.
+// view is a run folded from its log as far as that goes: the same for every command that shows one.
 type view struct {
 	run  *events.Run
-	log  []storage.Sealed
 	logs string // directory of the logs
 }
 
 const viewPage = 2000
 
-// loadView reads and folds a run. A log whose chain is broken is an error that names the place.
-func loadView(ctx context.Context, s storage.Store, id events.ID, logs string) (*view, error) {
+// openView reads a run's plan and stands before its first event.
+func openView(ctx context.Context, s storage.Store, id events.ID, logs string) (*view, error) {
 	row, err := s.Run(ctx, id)
 	if err != nil {
 		return nil, err
@@ -31,25 +30,43 @@ func loadView(ctx context.Context, s storage.Store, id events.ID, logs string) (
 		return nil, err
 	}
 	v := &view{run: events.NewRun(g), logs: filepath.Join(logs, id.String())}
+	v.run.ID = id
+	return v, nil
+}
+
+// advance folds what the log has gained; each, when set, sees every new event after it was applied. A log whose chain is
+// broken is an error that names the place.
+func (v *view) advance(ctx context.Context, s storage.Store, each func(e *events.Event)) error {
 	var scratch []byte
 	for {
-		page, err := s.Events(ctx, id, v.run.Chain.Sequence, viewPage)
+		page, err := s.Events(ctx, v.run.ID, v.run.Chain.Sequence, viewPage)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range page {
 			if scratch, err = v.run.Chain.Follow(&page[i].Event, page[i].Encoded, scratch); err != nil {
-				return nil, fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+				return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 			}
 			if err := v.run.Apply(&page[i].Event); err != nil {
-				return nil, err
+				return err
+			}
+			if each != nil {
+				each(&page[i].Event)
 			}
 		}
-		v.log = append(v.log, page...)
 		if len(page) < viewPage {
-			return v, nil
+			return nil
 		}
 	}
+}
+
+// loadView folds a run as far as its log goes.
+func loadView(ctx context.Context, s storage.Store, id events.ID, logs string) (*view, error) {
+	v, err := openView(ctx, s, id, logs)
+	if err == nil {
+		err = v.advance(ctx, s, nil)
+	}
+	return v, err
 }
 
 func loadGraph(ctx context.Context, s storage.Store, digest events.Digest) (*events.Graph, error) {
