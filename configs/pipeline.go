@@ -33,7 +33,7 @@ type places struct {
 // LoadFile reads one definition. The pipeline is nil when there is an error among the problems.
 func LoadFile(path string, o Options) (*Pipeline, Problems) {
 	src, err := readDefinition(path)
-	if large := (*tooLarge)(nil); errors.As(err, &large) {
+	if large := (*sizeError)(nil); errors.As(err, &large) {
 		c := &checker{file: path}
 		c.refuseSize(large.size)
 		return nil, c.problems
@@ -44,10 +44,10 @@ func LoadFile(path string, o Options) (*Pipeline, Problems) {
 	return Parse(path, src, filepath.Dir(path), o)
 }
 
-// tooLarge says that a file was not even read.
-type tooLarge struct{ size int64 }
+// sizeError says that a file was not even read.
+type sizeError struct{ size int64 }
 
-func (e *tooLarge) Error() string { return fmt.Sprintf("%d bytes", e.size) }
+func (e *sizeError) Error() string { return fmt.Sprintf("%d bytes", e.size) }
 
 var errNotRegular = errors.New("not a regular file")
 
@@ -60,7 +60,7 @@ func readDefinition(path string) ([]byte, error) {
 		return nil, &os.PathError{Op: "read", Path: path, Err: errNotRegular}
 	}
 	if info.Size() > MaxFileSize {
-		return nil, &tooLarge{info.Size()}
+		return nil, &sizeError{info.Size()}
 	}
 	return os.ReadFile(path)
 }

@@ -50,7 +50,7 @@ func (p Problem) Text() string {
 }
 
 // Problems is every problem found in one pass, in the order of the files and lines.
-type Problems []Problem
+type Problems []Problem //nolint:errname // it is a list first, and an error when a caller wants one
 
 // Error joins the texts of all problems.
 func (ps Problems) Error() string {
