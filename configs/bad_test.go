@@ -198,6 +198,22 @@ func TestSecretsAreNeverRepeated(t *testing.T) {
 	}
 }
 
+// TestEverySecretHasASign sees that the quick look before the pattern overlooks none of its branches.
+func TestEverySecretHasASign(t *testing.T) {
+	t.Parallel()
+	tail := strings.Repeat("A1", 20)
+	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA", "xoxb-", "xoxp-", "sk_live_", "rk_live_", "AIza", "whsec_"} {
+		if text := "a " + prefix + tail + " b"; masked(text) != "a ******** b" {
+			t.Errorf("%s is not masked: %s", prefix, masked(text))
+		}
+	}
+	for _, kind := range []string{"", "RSA ", "OPENSSH "} {
+		if text := "-----BEGIN " + kind + "PRIVATE KEY-----"; masked(text) != "********" {
+			t.Errorf("%s is not masked", text)
+		}
+	}
+}
+
 func TestWindowsLineEndings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -68,7 +68,7 @@ func (c *checker) checkScript(n *node, text string, inline bool, template *regex
 			"convert it with dos2unix or your editor")
 		return
 	}
-	if !inline && secretPattern.MatchString(text) {
+	if !inline && secretIn(text) != nil {
 		c.at(n, "E_SECRET_INLINE", "a secret is written into "+n.text, "a reference", "keep it out of the file: secrets: {NAME: secret://name}")
 	}
 }
@@ -138,7 +138,7 @@ func (c *checker) checkProgram(n *node, program string) {
 // checkSecrets finds credentials anywhere in the file, comments included. Their text is never repeated.
 func (c *checker) checkSecrets() {
 	for i, line := range c.lines {
-		if at := secretPattern.FindStringIndex(line); at != nil {
+		if at := secretIn(line); at != nil {
 			c.report(i+1, 1+len([]rune(line[:at[0]])), "E_SECRET_INLINE", "a secret is written into the file", "a reference",
 				"store it with the server, revoke this one, and write secret://name")
 		}
