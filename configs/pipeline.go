@@ -169,10 +169,11 @@ func LoadDir(dir string, o Options) ([]*Pipeline, Problems) {
 	var pipelines []*Pipeline
 	var problems Problems
 	for _, e := range entries {
-		if ext := strings.ToLower(filepath.Ext(e.Name())); e.IsDir() || ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
+		path := definition(dir, e)
+		if path == "" {
 			continue
 		}
-		p, found := LoadFile(filepath.Join(dir, e.Name()), o)
+		p, found := LoadFile(path, o)
 		problems = append(problems, found...)
 		if p != nil {
 			pipelines = append(pipelines, p)
@@ -185,4 +186,21 @@ func LoadDir(dir string, o Options) ([]*Pipeline, Problems) {
 	}
 	pipelines = slices.DeleteFunc(pipelines, func(p *Pipeline) bool { return bad[p.File] })
 	return pipelines, problems.sorted()
+}
+
+// definition gives the pipeline file that an entry of the directory is, or holds as pipeline.yaml; else nothing.
+func definition(dir string, e os.DirEntry) string {
+	path := filepath.Join(dir, e.Name())
+	ext := strings.ToLower(filepath.Ext(e.Name()))
+	switch {
+	case strings.HasPrefix(e.Name(), "."):
+	case e.IsDir():
+		path = filepath.Join(path, "pipeline.yaml")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	case ext == ".yaml" || ext == ".yml":
+		return path
+	}
+	return ""
 }
