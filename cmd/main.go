@@ -10,6 +10,8 @@ import (
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/handlers/stage"
+	"github.com/apollo-11/apollo/router"
 )
 
 // Exit codes.
@@ -45,6 +47,7 @@ type app struct {
 	env      func(string) string
 	tasks    map[string]executor.Task
 	say      *lang.Printer
+	tune     func(*stage.Steps, *router.Options) // the benchmark's hooks; nil otherwise
 
 	data      string // directory
 	pipelines string // directory

@@ -13,6 +13,7 @@ type entry struct {
 // commands is the list of commands, in the order in which help shows them.
 func (a *app) commands() []entry {
 	return []entry{
+		{"demo", a.demoCommand},
 		{"init", a.initCommand},
 		{"validate", a.validateCommand},
 		{"graph", a.graphCommand},
@@ -28,6 +29,8 @@ func (a *app) commands() []entry {
 		{"replay", a.replayCommand},
 		{"store", a.storeCommand},
 		{"explain", a.explainCommand},
+		{"bench", a.benchCommand},
+		{"subject", a.subjectCommand},
 		{"completion", a.completionCommand},
 		{"version", a.versionCommand},
 	}
