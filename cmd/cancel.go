@@ -50,5 +50,5 @@ func (a *app) cancel(ctx context.Context, s session, id events.ID, reason string
 	if err != nil {
 		return err
 	}
-	return a.printRun(v)
+	return a.printRun(v, false)
 }

@@ -11,6 +11,9 @@ var escapes = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]" +
 	"|(?:\x1b[\\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])[^\x07\x1b\u009c\n]*(?:\x07|\x1b\\\\|\u009c)?" +
 	"|\x1b[ -/]*[0-~]?")
 
+// sgr are the sequences that this package itself colours text with.
+var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
 // clean makes data safe for a terminal and keeps its line breaks and tabs: control sequences go, any other character
 // that could move the cursor, ring, or turn the direction of writing becomes a replacement mark, as does what is not
 // UTF-8. A carriage return becomes a line break.

@@ -255,7 +255,7 @@ func (d *demo) report(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := d.printRun(v); err != nil {
+			if err := d.printRun(v, false); err != nil {
 				return err
 			}
 			if v.run.State != events.Completed {

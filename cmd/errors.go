@@ -59,6 +59,9 @@ func (a *app) choice(flag, got, want string) error {
 // tell prints a message of the catalogue for people.
 func (a *app) tell(id string, data ...lang.Data) { fmt.Fprintln(a.err, clean(a.say.T(id, data...))) }
 
+// put prints a line for people that holds data already made safe.
+func (a *app) put(text string) { fmt.Fprintln(a.err, text) }
+
 // flagError says in the user's language what is wrong with a flag.
 func (a *app) flagError(err error) error {
 	var unknown *pflag.NotExistError

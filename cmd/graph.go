@@ -72,7 +72,7 @@ func (a *app) printGraph(g *events.Graph, format string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(a.out, strings.Join(a.treeLines(&view{run: run}), "\n")+"\n")
+	_, err = io.WriteString(a.out, strings.Join(a.treeLines(&view{run: run}, true), "\n")+"\n")
 	return err
 }
 

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
@@ -156,7 +158,7 @@ func (r *running) leaveBehind(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return r.app.printRun(v)
+		return r.app.printRun(v, false)
 	})
 }
 
@@ -181,13 +183,13 @@ func (r *running) follow(ctx context.Context, s session, p *progress) error {
 	}
 	reading, waiting := context.WithoutCancel(ctx), ctx
 	for cancelled := false; ; {
-		if err := v.advance(reading, s.reader(), nil); err != nil {
+		if err := v.advance(reading, s.reader(), func(e *events.Event) { p.event(v, e) }); err != nil {
 			return err
 		}
 		if v.run.State.Terminal() && v.run.RunningStages() == 0 {
 			break
 		}
-		p.show(v)
+		p.show(waiting, v)
 		err := s.wait(waiting)
 		switch {
 		case err == nil:
@@ -207,7 +209,7 @@ func (r *running) follow(ctx context.Context, s session, p *progress) error {
 		}
 	}
 	p.end()
-	if err := r.app.printRun(v); err != nil {
+	if err := r.app.printRun(v, false); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -233,47 +235,57 @@ func outcome(v *view) error {
 	return nil
 }
 
-// progress shows a run while it goes: redrawn in place on a terminal, one line a change elsewhere. It writes to stderr.
+// progress shows a run while it goes, on standard error: redrawn in place on a terminal when something has changed, one
+// line a change elsewhere.
 type progress struct {
 	a     *app
 	live  bool
 	lines int
 	last  string
-	seen  map[string]string
 }
 
 func (a *app) newProgress() *progress {
-	return &progress{a: a, live: a.output == "text" && isTerminal(a.err) && a.env("TERM") != "dumb", seen: map[string]string{}}
+	return &progress{a: a, live: a.output == "text" && isTerminal(a.err) && a.env("TERM") != "dumb"}
 }
 
-const progressRows = 20
+// event prints the line of a change, where there is no terminal.
+func (p *progress) event(v *view, e *events.Event) {
+	if p.live || p.a.output != "text" {
+		return
+	}
+	if i, ok := v.run.Graph.Index(e.Data.Stage); ok && e.Type.Entity() == "stage" && v.run.Stages[i].State != events.Pending {
+		p.a.put(p.a.stageLine(v, i, 0))
+	}
+}
 
-func (p *progress) show(v *view) {
-	if p.a.output != "text" {
-		return
-	}
+// frame is the least time between two drawings.
+const frame = 50 * time.Millisecond
+
+// show draws the tree, when it is not what stands there already, and rests for a frame: what changes meanwhile is drawn
+// together.
+func (p *progress) show(ctx context.Context, v *view) {
 	if !p.live {
-		for i := range v.run.Stages {
-			s := &v.run.Stages[i]
-			name := v.run.Graph.Plan.Stages[i].Name
-			if now := s.State.String(); p.seen[name] != now && s.State != events.Pending {
-				p.seen[name] = now
-				fmt.Fprintf(p.a.err, "%s  %s\n", p.a.state(s.State), name)
-			}
-		}
 		return
 	}
-	rows := p.a.treeLines(v)
-	if len(rows) > progressRows {
-		rows = append(rows[:progressRows-1:progressRows-1], p.a.say.T("more.alike", lang.Data{"N": len(v.run.Stages) - progressRows + 1}))
+	width, height, err := term.GetSize(int(os.Stderr.Fd()))
+	if err != nil || width <= 0 {
+		width, height = 80, 24
 	}
-	frame := strings.Join(rows, "\n")
-	if frame == p.last {
+	rows := p.a.treeLines(v, false)
+	if room := max(2, height-1); len(rows) > room {
+		rows = append(rows[:room-1:room-1], p.a.say.T("more.alike", lang.Data{"N": len(rows) - room + 1}))
+	}
+	for i := range rows {
+		rows[i] = cut(rows[i], width-1)
+	}
+	drawing := strings.Join(rows, "\n")
+	if drawing == p.last {
 		return
 	}
 	p.clear()
-	fmt.Fprintln(p.a.err, frame)
-	p.last, p.lines = frame, len(rows)
+	fmt.Fprintln(p.a.err, drawing)
+	p.last, p.lines = drawing, len(rows)
+	_ = pause(ctx, frame) // the caller looks at the context itself
 }
 
 func (p *progress) clear() {
@@ -282,9 +294,10 @@ func (p *progress) clear() {
 	}
 }
 
+// end takes the drawing away: what comes next is the whole picture.
 func (p *progress) end() {
 	if p.live {
 		p.clear()
-		p.lines = 0
+		p.lines, p.last = 0, ""
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ import (
 
 func (a *app) showCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "show RUN", Args: a.arguments(1, 1), ValidArgsFunction: a.completeRuns}, "show")
+	all := c.Flags().Bool("all", false, "flag.all_stages")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			id, err := a.findRun(c.Context(), s, args[0])
@@ -28,7 +28,7 @@ func (a *app) showCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printRun(v)
+			return a.printRun(v, *all)
 		})
 	}
 	return c
@@ -73,7 +73,7 @@ func (a *app) findRun(ctx context.Context, s *sqlite.Store, name string) (events
 }
 
 // printRun shows a run: what failed first, then the tree of stages.
-func (a *app) printRun(v *view) error {
+func (a *app) printRun(v *view, all bool) error {
 	if a.output != "text" {
 		return writeJSON(a.out, v.json(), a.output == "json")
 	}
@@ -87,7 +87,7 @@ func (a *app) printRun(v *view) error {
 	if r.State == events.Failed {
 		b.WriteString(a.failure(v))
 	}
-	for _, row := range a.treeLines(v) {
+	for _, row := range a.treeLines(v, all) {
 		b.WriteString(row + "\n")
 	}
 	_, err := fmt.Fprint(a.out, b.String())
@@ -149,82 +149,4 @@ func lastLines(path string, n int) string {
 	}
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// treeLines draws the stages below the one that they need last; a stage with several needs names the others.
-func (a *app) treeLines(v *view) []string {
-	stages := v.run.Graph.Plan.Stages
-	children := make([][]int, len(stages))
-	var roots []int
-	for i := range stages {
-		if len(stages[i].Needs) == 0 {
-			roots = append(roots, i)
-			continue
-		}
-		deepest := 0
-		for _, need := range stages[i].Needs {
-			if n, ok := v.run.Graph.Index(need); ok {
-				deepest = max(deepest, n)
-			}
-		}
-		children[deepest] = append(children[deepest], i)
-	}
-	width := 0
-	for i := range stages {
-		width = max(width, min(40, screen.StringWidth(stages[i].Name)))
-	}
-	var rows []string
-	var draw func(i int, indent string, last bool)
-	draw = func(i int, indent string, last bool) {
-		if len(children[i]) == 1 { // a chain goes straight down
-			rows = append(rows, indent+"├─ "+a.stageLine(v, i, width))
-			draw(children[i][0], indent, last)
-			return
-		}
-		branch, below := "├─ ", "│  "
-		if last {
-			branch, below = "└─ ", "   "
-		}
-		rows = append(rows, indent+branch+a.stageLine(v, i, width))
-		for n, child := range children[i] {
-			draw(child, indent+below, n == len(children[i])-1)
-		}
-	}
-	for n, i := range roots {
-		draw(i, "", n == len(roots)-1)
-	}
-	return rows
-}
-
-func (a *app) stageLine(v *view, i, width int) string {
-	s := v.stage(i)
-	st := &v.run.Stages[i]
-	text := screen.FillRight(s.Stage, width) + "  " + a.state(st.State)
-	if st.Started > 0 {
-		end := st.Ended
-		if st.State == events.Running {
-			end = time.Now().UnixNano()
-		}
-		if end > 0 {
-			text += "  " + a.paint(dim, span(st.Started, end))
-		}
-	}
-	if s.Attempt > 1 {
-		text += "  " + a.say.T("attempt", map[string]any{"Number": s.Attempt})
-	}
-	if s.WaitsFor != "" && st.State == events.Pending {
-		text += "  " + a.say.T("waits", map[string]any{"For": a.say.T("waits." + s.WaitsFor)})
-	}
-	if s.Class != "" && st.State != events.Completed {
-		text += "  " + a.paint(bad, s.Class)
-	}
-	if s.Reason != "" && st.State != events.Completed {
-		text += ": " + line(s.Reason)
-	}
-	for _, o := range v.run.Graph.Plan.Stages[i].Outputs {
-		if out, ok := s.Outputs[o.Role]; ok && out.Records != nil {
-			text += "  " + a.say.T("records", map[string]any{"Role": o.Role, "Count": *out.Records})
-		}
-	}
-	return text
 }
