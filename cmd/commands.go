@@ -304,7 +304,7 @@ func (a *app) rebuildStore(ctx context.Context, write bool) (err error) {
 	}
 	rows := make([]differenceJSON, len(differences))
 	for i, d := range differences {
-		rows[i] = differenceJSON(d)
+		rows[i] = differenceJSON{d.Table, d.Key, d.Live, d.FromTheLog}
 	}
 	if len(rows) == 0 && a.output == "text" {
 		fmt.Fprintln(a.out, a.say.T("rebuild.same"))

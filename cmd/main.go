@@ -118,10 +118,10 @@ func (a *app) root() *cobra.Command {
 // commands is the list of commands.
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
-		a.demoCommand(), a.initCommand(), a.validateCommand(), a.schemaCommand(), a.explainCommand(),
+		a.initCommand(), a.validateCommand(), a.schemaCommand(), a.explainCommand(),
 		a.serveCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.logsCommand(), a.eventsCommand(),
 		a.cancelCommand(), a.replayCommand(), a.graphCommand(), a.inboxCommand(), a.storeCommand(),
-		a.benchCommand(), a.benchSubjectCommand(), a.completionCommand(), a.versionCommand(),
+		a.completionCommand(), a.versionCommand(),
 	}
 }
 

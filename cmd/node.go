@@ -60,7 +60,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	uuid.EnableRandPool()
 	owner := dir
 	executors := map[string]executor.Executor{}
-	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Tasks: a.tasks}) {
+	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {
 		executors[x.Spec().Name] = x
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),

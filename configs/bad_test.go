@@ -193,7 +193,7 @@ func TestSecretsAreNeverRepeated(t *testing.T) {
 	token := "ghp_" + strings.Repeat("a1", 18)
 	src := head + "    env: {T: " + token + ", A: \"" + token + "${{ x }}\", ghp: {" + token + ": 1}}\n    " + token + ": 1\n    timeout: " + token + "\n"
 	_, problems := Parse("p.yaml", []byte(src), "", Options{})
-	if text := problems.Error(); len(problems) < 4 || strings.Contains(text, token) {
+	if text := problems.Error(); len(problems) < 4 || strings.Contains(text, token[:8]) {
 		t.Errorf("the token is repeated:\n%s", text)
 	}
 }

@@ -103,7 +103,7 @@ func leafMessage(e *jsonschema.ValidationError) string {
 	return strings.TrimPrefix(text, "- ")
 }
 
-var boundPairs = [][2]string{{"minimum", "maximum"}, {"exclusiveMinimum", "exclusiveMaximum"}, {"minLength", "maxLength"},
+var boundPairs = [][2]string{{"minimum", "maximum"}, {"minimum", "exclusiveMaximum"}, {"exclusiveMinimum", "maximum"}, {"exclusiveMinimum", "exclusiveMaximum"}, {"minLength", "maxLength"},
 	{"minItems", "maxItems"}, {"minProperties", "maxProperties"}, {"minContains", "maxContains"}}
 
 func lintBounds(doc any, path []string, faults *[]schemaFault) {

@@ -151,7 +151,8 @@ func (c *checker) compileAnalysed(s source, a *analysis, scope types.Map, want r
 	if want != reflect.Invalid {
 		options = append(options, expr.AsKind(want))
 	}
-	if _, err := expr.Compile(a.source, options...); err != nil {
+	err := shielded(func() error { _, err := expr.Compile(a.source, options...); return err })
+	if err != nil {
 		c.compileFault(s, a, err)
 		return false
 	}

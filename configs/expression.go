@@ -240,7 +240,11 @@ func compileProgram(src string) (*program, error) {
 	if !a.path {
 		options = append(options, expr.Patch(metering{}), expr.Function(chargeName, charge))
 	}
-	code, err := expr.Compile(a.source, options...)
+	var code *vm.Program
+	err = shielded(func() (err error) {
+		code, err = expr.Compile(a.source, options...)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

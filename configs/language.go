@@ -11,8 +11,8 @@ func executorKeys() []string { return append([]string{"run"}, Executors()...) }
 // schemes are the ways in which a webhook's sender proves itself.
 var schemes = []string{"github", "gitlab", "stripe", "slack", "standard", "feishu", "dingtalk", "gitea", "bitbucket", "hmac", "token", "none"}
 
-// formats are the formats that a contract can be checked on; a role without one is bytes.
-var formats = []string{"csv", "tsv", "json", "jsonl", "text"}
+// formats are what data can be read as; a role without one is bytes, on which no contract can be checked.
+var formats = []string{"csv", "tsv", "json", "ndjson", "bytes"}
 
 var language = pipelineSpec()
 
@@ -117,7 +117,7 @@ func inputSpec() *spec {
 func outputSpec() *spec {
 	s := object("A file when path is set, else a small value written to $APOLLO_OUTPUTS with the keywords of JSON Schema beside it.",
 		key("path", as(textForm, "A path below the stage's out directory.")),
-		key("format", oneOf("The file's format; else by its name.", formats...)),
+		key("format", oneOf("The file's format; with a contract, else by its name.", formats...)),
 		key("contract", as(nameForm, "The contract it must meet.")),
 		preset("optional", "false", as(booleanForm, "Whether it may be missing.")),
 		key("schema", as(schemaForm, "JSON Schema of a value.")))

@@ -91,29 +91,51 @@ var secretPattern = regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A
 // masked hides credentials, so that no message and no snippet repeats one.
 func masked(s string) string { return secretPattern.ReplaceAllString(s, "********") }
 
-// snippetWidth is how many columns of a long source line a snippet shows.
-const snippetWidth = 100
+const (
+	snippetWidth = 100 // columns of a long source line that a snippet shows
+	snippetBytes = 600 // bytes before and after the place that are looked at
+)
 
 // snippet draws the source line and a caret below column col, right also when wide characters stand before it.
 func snippet(lines []string, line, col int) string {
 	if line < 1 || line > len(lines) || col < 1 {
 		return ""
 	}
-	text := []rune(printable(lines[line-1]))
-	at := min(col-1, len(text))
-	from, before := 0, "  "
-	if at > snippetWidth*2/3 {
-		from, before = at-snippetWidth/2, "… "
+	text := lines[line-1]
+	at := byteOffset(text, col-1)
+	from, to := max(0, at-snippetBytes), min(len(text), at+snippetBytes)
+	left, right := []rune(shown(text[from:at])), []rune(shown(text[at:to]))
+	if whole := shown(text[from:to]); masked(whole) != whole {
+		return maskedLine(text) // a caret could tell where in the secret the place is
 	}
-	to := min(len(text), from+snippetWidth)
-	shown := masked(string(text))
-	if shown == string(text) {
-		shown = string(text[from:to])
-	} else {
-		from = 0
+	before := "  "
+	if len(left) > snippetWidth*2/3 {
+		left, before = left[len(left)-snippetWidth/2:], "… "
 	}
-	caret := runewidth.StringWidth(string(text[from:at]))
-	return before + shown + "\n  " + strings.Repeat(" ", caret) + "^"
+	right = right[:min(len(right), snippetWidth-len(left))]
+	return before + string(left) + string(right) + "\n  " + strings.Repeat(" ", runewidth.StringWidth(string(left))) + "^"
+}
+
+// maskedLine shows a line that holds a secret, or nothing when it is long.
+func maskedLine(text string) string {
+	line := masked(shown(text))
+	if len(line) > 2*snippetBytes {
+		return ""
+	}
+	return "  " + line
+}
+
+func shown(s string) string { return printable(strings.ToValidUTF8(s, "\ufffd")) }
+
+// byteOffset gives where the character of a number, counted from 0, begins.
+func byteOffset(s string, character int) int {
+	for i := range s {
+		if character == 0 {
+			return i
+		}
+		character--
+	}
+	return len(s)
 }
 
 // printable replaces what would move the cursor: a tab becomes one blank, any other control character a mark.

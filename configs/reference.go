@@ -56,7 +56,11 @@ func analyse(src string) (*analysis, error) {
 	for name := range config.Disabled {
 		delete(config.Builtins, name)
 	}
-	tree, err := parser.ParseWithConfig(a.source, config)
+	var tree *parser.Tree
+	err := shielded(func() (err error) {
+		tree, err = parser.ParseWithConfig(a.source, config)
+		return err
+	})
 	if err != nil {
 		return nil, a.located(err)
 	}
@@ -150,6 +154,10 @@ func pathOf(n ast.Node) []string {
 			return append(base, p.Value)
 		case *ast.IntegerNode:
 			return append(base, fmt.Sprint(p.Value))
+		case *ast.UnaryNode:
+			if i, ok := p.Node.(*ast.IntegerNode); ok && p.Operator == "-" {
+				return append(base, fmt.Sprint(-i.Value))
+			}
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (b *builder) collectOutputs(s *stageInfo) {
 }
 
 func (b *builder) output(s *stageInfo, role string, n *node) events.Output {
-	out := events.Output{Role: role, Path: n.str("path"), Format: n.str("format"), Contract: n.str("contract"), Optional: boolOf(n.get("optional"))}
+	out := events.Output{Role: role, Path: n.str("path"), Format: formatOf(n), Contract: n.str("contract"), Optional: boolOf(n.get("optional"))}
 	if p := n.get("path"); p != nil && p.kind == scalarNode {
 		b.checkOutputPath(p)
 		if schema := slices.IndexFunc(n.entries, isSchemaKey); schema >= 0 {
@@ -131,7 +131,7 @@ func formatByName(name string) string {
 	case ".json":
 		return "json"
 	case ".jsonl", ".ndjson":
-		return "jsonl"
+		return "ndjson"
 	}
 	return ""
 }
@@ -152,8 +152,8 @@ func (b *builder) checkContractRef(n *node, format string, file bool) {
 	}
 	if !b.contracts[n.text] {
 		b.at(n, "E_REF", "there is no contract "+n.text, "a name under contracts:", didYouMean(n.text, sortedKeys(b.contracts)))
-	} else if file && (format == "" || format == "text") {
-		b.at(n, "E_CONTRACT", "the contract "+n.text+" has no format to be checked on", "format: csv, tsv, json or jsonl", "")
+	} else if file && format == "" {
+		b.at(n, "E_CONTRACT", "the contract "+n.text+" has no format to be checked on", "format: csv, tsv, json or ndjson", "")
 	}
 }
 

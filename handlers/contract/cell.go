@@ -72,7 +72,7 @@ func emptyRule(s *jsonschema.Schema) emptyCell {
 	switch {
 	case s == nil:
 		return emptyAbsent
-	case false:
+	case cellTypes(s)&allowsNull != 0:
 		return emptyNull
 	case s.MinLength != nil && *s.MinLength == 0, slices.Contains(values(s), any("")):
 		return emptyText

@@ -169,6 +169,8 @@ func TestCheckNDJSON(t *testing.T) {
 func TestOtherFormatsAreCountedInBytes(t *testing.T) {
 	t.Parallel()
 	want(t, *check(t, "", "", "\x00\xff"), Report{Records: -1, Bytes: 2})
+	r := check(t, "text", `{"type":"string"}`, "anything")
+	want(t, r.Failure(events.BadInput).Reason, `E_FORMAT: no contract can be checked on the format "text"`)
 }
 
 func TestReadingFaultsAreErrors(t *testing.T) {

@@ -12,15 +12,16 @@ import (
 // MaxJSON is the size in bytes of the longest JSON document that is checked; it is read whole.
 const MaxJSON = 64 << 20
 
-// The codes of data that is no readable CSV, and of JSON that is too long.
+// The codes of data that is no readable CSV, of JSON that is too long, and of a format that has no contracts.
 const (
-	CodeCSV  = "E_CSV"
-	CodeSize = "E_JSON_SIZE"
+	CodeCSV    = "E_CSV"
+	CodeSize   = "E_JSON_SIZE"
+	CodeFormat = "E_FORMAT"
 )
 
 // Check reads data of a format and compares it with a contract, which may be nil. The formats are csv, tsv, json, ndjson
-// and jsonl; of any other only the bytes are counted, and Records is -1. Whatever is wrong with the data is in the
-// report; the error is that of reading it, or of the context.
+// and jsonl; of any other only the bytes are counted, and Records is -1: a contract for one is broken by it, never passed
+// over in silence. Whatever is wrong with the data is in the report; the error is that of reading it, or of the context.
 func Check(ctx context.Context, format string, c *Contract, r io.Reader) (*Report, error) {
 	switch format {
 	case "csv":
@@ -36,7 +37,14 @@ func Check(ctx context.Context, format string, c *Contract, r io.Reader) (*Repor
 	if err != nil {
 		return nil, fmt.Errorf("check %s: %w", format, err)
 	}
-	return &Report{Records: -1, Bytes: n}, nil
+	report := &Report{Records: -1, Bytes: n}
+	if c != nil {
+		report.add(func() Violation {
+			return Violation{Rule: CodeFormat, Expected: "csv, tsv, json, ndjson or jsonl",
+				Actual: fmt.Sprintf("no contract can be checked on the format %q", shorten(format))}
+		})
+	}
+	return report, nil
 }
 
 // CheckValue compares a decoded value with the contract.
