@@ -118,7 +118,7 @@ func (a *app) root() *cobra.Command {
 // commands is the list of commands.
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
-		a.initCommand(), a.validateCommand(), a.schemaCommand(), a.explainCommand(),
+		a.demoCommand(), a.initCommand(), a.validateCommand(), a.schemaCommand(), a.explainCommand(),
 		a.serveCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.logsCommand(), a.eventsCommand(),
 		a.cancelCommand(), a.replayCommand(), a.graphCommand(), a.inboxCommand(), a.storeCommand(),
 		a.completionCommand(), a.versionCommand(),

@@ -176,15 +176,14 @@ func (a *app) treeLines(v *view) []string {
 	var rows []string
 	var draw func(i int, indent string, last bool)
 	draw = func(i int, indent string, last bool) {
+		if len(children[i]) == 1 { // a chain goes straight down
+			rows = append(rows, indent+"├─ "+a.stageLine(v, i, width))
+			draw(children[i][0], indent, last)
+			return
+		}
 		branch, below := "├─ ", "│  "
 		if last {
 			branch, below = "└─ ", "   "
-		}
-		if len(children[i]) == 1 && len(rows) > 0 {
-			below = "" // a chain goes straight down
-			if !last {
-				below = "│  "
-			}
 		}
 		rows = append(rows, indent+branch+a.stageLine(v, i, width))
 		for n, child := range children[i] {

@@ -107,7 +107,10 @@ func (b *builder) pythonSettings(s *stageInfo, n *node) json.RawMessage {
 }
 
 func encoded(v any) json.RawMessage {
-	b, _ := json.Marshal(v) // plain strings always encode
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("configs: texts can't be encoded: " + err.Error())
+	}
 	return b
 }
 

@@ -125,6 +125,7 @@ func (c *checker) guardTokens(tokens token.Tokens) bool {
 		case token.InvalidType:
 			c.invalidToken(t)
 			return false
+		default:
 		}
 		content = content || t.Type != token.DocumentHeaderType && t.Type != token.CommentType && t.Type != token.DirectiveType
 		if g.brackets == 0 && line > last && c.tabbed(line) {

@@ -18,6 +18,8 @@ func repeated(format string, n int) string {
 // TestHostileFilesStayCheap reads files of the largest allowed size that are made to cost much. It counts the bytes that
 // reading allocates, all in all; the unguarded parser takes 29 GB for one of them. It is not parallel, since it counts
 // for the whole process.
+//
+//nolint:paralleltest // see above
 func TestHostileFilesStayCheap(t *testing.T) {
 	const size = MaxFileSize - 64
 	for name, src := range map[string]string{

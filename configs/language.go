@@ -9,7 +9,7 @@ func Executors() []string {
 func executorKeys() []string { return append([]string{"run"}, Executors()...) }
 
 // schemes are the ways in which a webhook's sender proves itself.
-var schemes = []string{"github", "gitlab", "stripe", "slack", "standard", "feishu", "dingtalk", "gitea", "bitbucket", "hmac", "token", "none"}
+var schemes = []string{"github", "gitlab", "stripe", "slack", "standard", "shopify", "hex", "none"}
 
 // formats are what data can be read as; a role without one is bytes, on which no contract can be checked.
 var formats = []string{"csv", "tsv", "json", "ndjson", "bytes"}
@@ -46,7 +46,7 @@ func triggerSpec() *spec {
 			preset("settle", "2s", from0("How long size and time must stand still; 0s for files that arrive by rename.")),
 			preset("allow_empty", "false", as(booleanForm, "Whether a file of 0 bytes makes a run.")))),
 		key("cron", object("A run at each instant of a schedule.",
-			must("schedule", as(textForm, "Five fields: minute, hour, day of month, month, day of week. L, W and # are known.")),
+			must("schedule", as(textForm, "Five fields: minute, hour, day (1-31), month, weekday. L, W and # are known.")),
 			preset("timezone", "UTC", as(textForm, "A name of the IANA time zone database.")),
 			preset("missed", "last", oneOf("Instants missed while the server was down.", "skip", "last", "all")),
 			preset("overlap", "queue", oneOf("What happens while the previous run goes on.", "queue", "skip", "parallel")))),

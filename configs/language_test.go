@@ -53,7 +53,7 @@ func TestFurtherRefusals(t *testing.T) {
 		{name: "two executors", src: stage("task: copy"), want: []string{"5:5 E_EXECUTOR"}},
 		{name: "a list", src: "- a\n", want: []string{"1:1 E_TYPE"}},
 		{name: "a word", src: "hello\n", want: []string{"1:1 E_TYPE"}},
-		{name: "unknown task", src: "name: x\nstages: {a: {task: cpoy}}\n", want: []string{"2:20 E_REF"}, says: []string{"did you mean copy?"}, options: Options{Tasks: []string{"copy"}}},
+		{name: "unknown task", src: "name: x\nstages: {a: {task: copie}}\n", want: []string{"2:20 E_REF"}, says: []string{"did you mean copy?"}, options: Options{Tasks: []string{"copy"}}},
 		{name: "variable", src: stage("env: {LD_PRELOAD: x, PATH: x, PYTHONPATH: x, APOLLO_X: x, 1A: x}"),
 			want: []string{"5:11 E_ENV_NAME", "5:26 E_ENV_NAME", "5:35 E_ENV_NAME", "5:50 E_ENV_NAME", "5:63 E_ENV_NAME"}},
 		{name: "secret variable", src: stage("secrets: {BASH_ENV: secret://x}"), want: []string{"5:15 E_ENV_NAME"}},

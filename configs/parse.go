@@ -85,8 +85,7 @@ func shielded(call func() error) (err error) {
 
 func (c *checker) syntaxError(err error) {
 	line, col, message := 1, 1, "this can't be read as YAML"
-	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) { // its Error draws the source, which is slow and which Text does better
+	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok { // its Error draws the source, which is slow and which Text does better
 		message = syntax.Message
 		if syntax.Token != nil {
 			line, col = syntax.Token.Position.Line, max(1, syntax.Token.Position.Column)
@@ -138,6 +137,7 @@ func stageTokens(tokens token.Tokens) (first, last int, starts []int) {
 			brackets++
 		case token.SequenceEndType, token.MappingEndType:
 			brackets--
+		default:
 		}
 		if brackets > 0 || i+1 >= len(tokens) || tokens[i+1].Type != token.MappingValueType {
 			continue

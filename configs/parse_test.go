@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 func FuzzParse(f *testing.F) {

@@ -84,8 +84,7 @@ func analyse(src string) (*analysis, error) {
 // located turns an error of the expression library into an exprError at its place.
 func (a *analysis) located(err error) *exprError {
 	out := &exprError{code: "E_EXPR", message: err.Error()}
-	var at *file.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*file.Error](err); ok {
 		out.message, out.at = at.Message, writtenOffset(at.From, a.shifts)
 	}
 	if strings.Contains(out.message, "exceeds maximum allowed nodes") {

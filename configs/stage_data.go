@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/expr-lang/expr/types"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 func (b *builder) buildForeach(s *stageInfo) {

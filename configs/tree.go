@@ -52,18 +52,6 @@ func (n *node) str(key string) string {
 	return ""
 }
 
-// keys gives the map's keys in their order.
-func (n *node) keys() []string {
-	if n == nil {
-		return nil
-	}
-	names := make([]string, 0, len(n.entries))
-	for _, e := range n.entries {
-		names = append(names, e.key.text)
-	}
-	return names
-}
-
 func (n *node) isNull() bool { return n.kind == scalarNode && n.plain == "null" }
 
 func (n *node) what() string {
