@@ -199,32 +199,33 @@ func (a *app) treeLines(v *view) []string {
 func (a *app) stageLine(v *view, i, width int) string {
 	s := v.stage(i)
 	st := &v.run.Stages[i]
-	text := runewidth.FillRight(s.Stage, width) + "  " + a.state(st.State)
+	var text strings.Builder
+	text.WriteString(runewidth.FillRight(s.Stage, width) + "  " + a.state(st.State))
 	if st.Started > 0 {
 		end := st.Ended
 		if st.State == events.Running {
 			end = time.Now().UnixNano()
 		}
 		if end > 0 {
-			text += "  " + a.paint(dim, span(st.Started, end))
+			text.WriteString("  " + a.paint(dim, span(st.Started, end)))
 		}
 	}
 	if s.Attempt > 1 {
-		text += "  " + a.say.T("attempt", map[string]any{"Number": s.Attempt})
+		text.WriteString("  " + a.say.T("attempt", map[string]any{"Number": s.Attempt}))
 	}
 	if s.WaitsFor != "" && st.State == events.Pending {
-		text += "  " + a.say.T("waits", map[string]any{"For": a.say.T("waits." + s.WaitsFor)})
+		text.WriteString("  " + a.say.T("waits", map[string]any{"For": a.say.T("waits." + s.WaitsFor)}))
 	}
 	if s.Class != "" && st.State != events.Completed {
-		text += "  " + a.paint(bad, s.Class)
+		text.WriteString("  " + a.paint(bad, s.Class))
 	}
 	if s.Reason != "" && st.State != events.Completed {
-		text += ": " + line(s.Reason)
+		text.WriteString(": " + line(s.Reason))
 	}
 	for _, o := range v.run.Graph.Plan.Stages[i].Outputs {
 		if out, ok := s.Outputs[o.Role]; ok && out.Records != nil {
-			text += "  " + a.say.T("records", map[string]any{"Role": o.Role, "Count": *out.Records})
+			text.WriteString("  " + a.say.T("records", map[string]any{"Role": o.Role, "Count": *out.Records}))
 		}
 	}
-	return text
+	return text.String()
 }

@@ -116,12 +116,10 @@ func plain(err error, doc any) error {
 		flatten(report, violations, doc)
 		return fmt.Errorf("the schema is not valid: %v", report.Violations[0])
 	}
-	var loading *jsonschema.LoadURLError
-	if errors.As(err, &loading) {
+	if loading, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
 		return loading.Err
 	}
-	var pattern *jsonschema.InvalidRegexError
-	if errors.As(err, &pattern) {
+	if pattern, ok := errors.AsType[*jsonschema.InvalidRegexError](err); ok {
 		return fmt.Errorf("the pattern %s is not valid: %w", shorten(pattern.Regex), pattern.Err)
 	}
 	return err

@@ -61,11 +61,11 @@ func TestRealFiles(t *testing.T) {
 		if strings.HasPrefix(format, "csv") {
 			format = "csv"
 		}
-		f, err := os.Open(path) //nolint:gosec // a test
+		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
-		defer f.Close() //nolint:errcheck // a test
+		defer f.Close()
 		r, err := Check(t.Context(), format, nil, f)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
@@ -100,11 +100,11 @@ func TestRealFiles(t *testing.T) {
 func golden(t testing.TB, name, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil { //nolint:gosec // a test
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(name) //nolint:gosec // a test
+	text, err := os.ReadFile(name)
 	want(t, err, nil)
 	want(t, got, string(text))
 }
@@ -315,7 +315,7 @@ func BenchmarkCheckCSV(b *testing.B) {
 
 func TestGuardOnRandomChunks(t *testing.T) {
 	t.Parallel()
-	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a test
+	random := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
 		var data strings.Builder
 		data.WriteString("h\n")

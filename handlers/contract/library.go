@@ -2,6 +2,7 @@ package contract
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -22,7 +23,11 @@ func (c *Contract) check(r *Report, v any) {
 		return
 	}
 	if err := c.schema.Validate(v); err != nil {
-		flatten(r, err.(*jsonschema.ValidationError), v) //nolint:errcheck,forcetypeassert // the library promises it
+		flatten(r, func() *jsonschema.ValidationError {
+			target := &jsonschema.ValidationError{}
+			_ = errors.As(err, &target)
+			return target
+		}(), v) //nolint:errcheck,forcetypeassert // the library promises it
 	}
 }
 

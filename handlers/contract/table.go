@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -131,7 +132,11 @@ func (t *table) checkByLibrary(report *Report) {
 	if err == nil {
 		return
 	}
-	found := findings(err.(*jsonschema.ValidationError)) //nolint:errcheck,forcetypeassert // the library promises it
+	found := findings(func() *jsonschema.ValidationError {
+		target := &jsonschema.ValidationError{}
+		_ = errors.As(err, &target)
+		return target
+	}()) //nolint:errcheck,forcetypeassert // the library promises it
 	slices.SortStableFunc(found, func(a, b finding) int { return t.order(a) - t.order(b) })
 	for _, f := range found {
 		if f.rule == "required" && len(f.at) == 1 && t.settled(f.name) {

@@ -104,8 +104,7 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if _, err := io.Copy(buffer, http.MaxBytesReader(w, r.Body, to.limit)); err != nil {
-		var over *http.MaxBytesError
-		if errors.As(err, &over) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			h.tooLarge(w, to)
 			return
 		}
@@ -206,8 +205,7 @@ func wellFormed(contentType string, body []byte) (status int, code, why string) 
 		return http.StatusUnsupportedMediaType, "E_MEDIA_TYPE", "a hook takes application/json or a form"
 	}
 	if _, err := contract.DecodeStrict(body); err != nil {
-		var e *contract.DecodeError
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*contract.DecodeError](err); ok {
 			return http.StatusBadRequest, e.Code, e.Error()
 		}
 		return http.StatusBadRequest, "E_JSON", err.Error()

@@ -164,7 +164,7 @@ func TestCase_W1(t *testing.T) {
 
 	// The same event in its JSON form is the same delivery.
 	h := plain.header()
-	h.Set("X-GitHub-Delivery", form.Headers["X-GitHub-Delivery"])
+	h.Set("X-Github-Delivery", form.Headers["X-GitHub-Delivery"])
 	again := post(plain.body(t), h)
 	require.Equal(t, http.StatusOK, again.status, again.raw)
 	require.Equal(t, answer.Run, again.Run)
@@ -467,7 +467,7 @@ func TestKeptHeaders(t *testing.T) {
 		h.Set(name, "door-opener")
 	}
 	h.Set("Ce-Type", strings.Repeat("\u00e9", 600))
-	h.Set("X-GitHub-Event", "push\xff")
+	h.Set("X-Github-Event", "push\xff")
 	h.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	require.Equal(t, http.StatusAccepted, post([]byte("{}"), h).status)
 	got := in.next(t)

@@ -32,7 +32,7 @@ func TestPutFileMoves(t *testing.T) {
 	content := strings.Repeat("row\n", 1000)
 	for round := range 2 { // the second finds the artifact there
 		want(t, os.MkdirAll(filepath.Join(work, "sub"), 0o700), nil)
-		want(t, os.WriteFile(filepath.Join(work, "sub", "a.csv"), []byte(content), 0o644), nil) //nolint:gosec // a stage's file
+		want(t, os.WriteFile(filepath.Join(work, "sub", "a.csv"), []byte(content), 0o644), nil)
 		var before unix.Stat_t
 		want(t, unix.Stat(filepath.Join(work, "sub", "a.csv"), &before), nil)
 		info, err := s.PutFile(t.Context(), root, "sub/a.csv")
@@ -76,7 +76,7 @@ func TestPutFileFromAnotherFileSystem(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	root, err := os.OpenRoot(dir)
 	want(t, err, nil)
-	defer root.Close() //nolint:errcheck // a test
+	defer root.Close()
 	want(t, os.WriteFile(filepath.Join(dir, "a"), []byte("far"), 0o600), nil)
 	info, err := s.PutFile(t.Context(), root, "a")
 	want(t, err, nil)

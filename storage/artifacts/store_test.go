@@ -108,7 +108,7 @@ func TestPutAndGet(t *testing.T) {
 func TestModesOfDirectories(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	want(t, os.Chmod(dir, 0o755), nil) //nolint:gosec // the point of the test
+	want(t, os.Chmod(dir, 0o755), nil)
 	s, err := Open(dir)
 	want(t, err, nil)
 	put(t, s, "x")
@@ -128,7 +128,7 @@ func TestMissing(t *testing.T) {
 	_, statErr := s.Stat(d)
 	_, getErr := s.Get(d)
 	root, _ := os.OpenRoot(t.TempDir())
-	defer root.Close() //nolint:errcheck // a test
+	defer root.Close()
 	copyErr := s.CopyTo(t.Context(), d, root, "x")
 	for _, err := range []error{statErr, getErr, copyErr} {
 		if !errors.Is(err, storage.ErrNotFound) {
@@ -146,7 +146,7 @@ func TestModel(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a test
+		defer os.RemoveAll(dir)
 		s, err := Open(dir)
 		if err != nil {
 			r.Fatal(err)
@@ -234,7 +234,7 @@ func TestReaderSeek(t *testing.T) {
 	damage(t, file(dir, info.Digest), func(b []byte) []byte { b[9] = 'X'; return b })
 	r, err := s.Get(info.Digest)
 	want(t, err, nil)
-	defer r.Close() //nolint:errcheck // a test
+	defer r.Close()
 	want(t, r.Size(), int64(10))
 	_, err = r.Seek(5, io.SeekStart)
 	want(t, err, nil)
@@ -250,7 +250,7 @@ func TestReaderSeek(t *testing.T) {
 
 func damage(t testing.TB, name string, change func([]byte) []byte) {
 	t.Helper()
-	content, err := os.ReadFile(name) //nolint:gosec // a test
+	content, err := os.ReadFile(name)
 	if err == nil {
 		err = os.Chmod(name, 0o600)
 	}
@@ -270,14 +270,14 @@ func damage(t testing.TB, name string, change func([]byte) []byte) {
 func TestDamageIsNamed(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	random := rand.New(rand.NewPCG(1, 2))
 	root, err := os.OpenRoot(t.TempDir())
 	want(t, err, nil)
-	defer root.Close() //nolint:errcheck // a test
+	defer root.Close()
 	for i := range 60 {
 		info := put(t, s, fmt.Sprintf("artifact %d %s", i, strings.Repeat("x", random.IntN(5000))))
 		path := file(dir, info.Digest)
-		whole, _ := os.ReadFile(path) //nolint:gosec // a test
+		whole, _ := os.ReadFile(path)
 		damage(t, path, func(b []byte) []byte {
 			at := random.IntN(len(b))
 			if i%2 == 0 {
@@ -315,7 +315,7 @@ func TestCheckNamesWhatDoesNotBelong(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "sha256", "00"), nil, 0o600),
 		os.WriteFile(filepath.Join(sub, "short"), nil, 0o600),
 		os.Symlink("/etc/passwd", filepath.Join(sub, none)),
-		os.Chmod(writable, 0o644), //nolint:gosec // the point of the test
+		os.Chmod(writable, 0o644),
 	)
 	want(t, err, nil)
 	rel := func(p string) string { r, _ := filepath.Rel(dir, p); return r }
