@@ -168,4 +168,3 @@ func drawSchema(r *rapid.T) json.RawMessage {
 	}
 	return text
 }
-
