@@ -33,15 +33,15 @@ type facts struct {
 	} `json:"files"`
 }
 
-func readFacts(t testing.TB) facts {
-	t.Helper()
+func readFacts(tb testing.TB) facts {
+	tb.Helper()
 	var f facts
 	text, err := os.ReadFile("testdata/facts.json")
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
@@ -61,11 +61,11 @@ func TestRealFiles(t *testing.T) {
 		if strings.HasPrefix(format, "csv") {
 			format = "csv"
 		}
-		f, err := os.Open(path) //nolint:gosec // a test
+		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
-		defer f.Close() //nolint:errcheck // a test
+		defer f.Close()
 		r, err := Check(t.Context(), format, nil, f)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
@@ -97,16 +97,16 @@ func TestRealFiles(t *testing.T) {
 	golden(t, "testdata/outcomes.txt", outcomes.String())
 }
 
-func golden(t testing.TB, name, got string) {
-	t.Helper()
+func golden(tb testing.TB, name, got string) {
+	tb.Helper()
 	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil { //nolint:gosec // a test
-			t.Fatal(err)
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			tb.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(name) //nolint:gosec // a test
-	want(t, err, nil)
-	want(t, got, string(text))
+	text, err := os.ReadFile(name)
+	want(tb, err, nil)
+	want(tb, got, string(text))
 }
 
 func TestCSVText(t *testing.T) {
@@ -315,7 +315,7 @@ func BenchmarkCheckCSV(b *testing.B) {
 
 func TestGuardOnRandomChunks(t *testing.T) {
 	t.Parallel()
-	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a test
+	random := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
 		var data strings.Builder
 		data.WriteString("h\n")

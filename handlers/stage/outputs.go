@@ -71,11 +71,11 @@ func (w *work) takeValue(o *output) (bool, *events.Failure) {
 // take looks at the file of an output; out is nil when the stage left no directory.
 func (o *output) take(out *os.Root) (bool, *events.Failure) {
 	var info fs.FileInfo
-	err := error(fs.ErrNotExist)
+	err := fs.ErrNotExist
 	if out != nil {
-		info, err = out.Lstat(filepath.FromSlash(o.Path))
+		info, err = out.Lstat(o.Path)
 	}
-	actual := ""
+	var actual string
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && o.Optional:
 		return false, nil
@@ -130,7 +130,7 @@ func (w *work) checkOutput(ctx context.Context, o *output) (*contract.Report, *e
 	case f != nil:
 		return nil, f
 	case o.value != nil && c == nil, o.value == nil && c == nil && o.Format == "":
-		return nil, nil //nolint:nilnil // nothing was promised
+		return nil, nil
 	case o.value != nil:
 		return checkValue(o.value, c, events.BadOutput)
 	}
@@ -156,7 +156,7 @@ func contractOf(p *events.Plan, name string, schema json.RawMessage) (*contract.
 		schema = known.Schema
 	}
 	if len(schema) == 0 {
-		return nil, nil //nolint:nilnil // a nil contract promises nothing beyond the format
+		return nil, nil
 	}
 	c, err := contract.Compile(schema)
 	if err != nil {

@@ -68,6 +68,18 @@ func (w *work) prepareInputs(ctx context.Context, s *Steps, e *evaluation) *even
 	return nil
 }
 
+// unlockInputs makes the input directories of an attempt that is over like others, so that whoever looks into the failure
+// can remove them.
+func (w *work) unlockInputs() {
+	if len(w.inputs) == 0 {
+		return
+	}
+	_ = os.Chmod(filepath.Join(w.call.Dir, "in"), 0o700) //nolint:gosec // a directory needs its x bits
+	for role := range w.inputs {
+		_ = os.Chmod(filepath.Join(w.call.Dir, "in", role), 0o700) //nolint:gosec // as above
+	}
+}
+
 func (w *work) prepareInput(ctx context.Context, s *Steps, e *evaluation, in *events.Input) *events.Failure {
 	var v any = in.From
 	if in.Expr {

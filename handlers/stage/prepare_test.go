@@ -204,6 +204,9 @@ func TestInputContract(t *testing.T) {
 				want(t, call, (*executor.Call)(nil)) // the stage never began
 				want(t, []string{string(f.Class), f.Pointer, f.Reason}, []string{"bad_input", c.pointer, c.reason})
 				want(t, strings.Contains(b.get(f.Evidence), `"violations"`), true)
+				info, err := os.Stat(filepath.Join(b.WorkDir, b.kept()[0], "in", "in"))
+				want(t, err, nil)
+				want(t, info.Mode().Perm(), fs.FileMode(0o700)) // whoever looks at it can remove it
 			}
 		})
 	}

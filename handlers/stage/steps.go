@@ -69,6 +69,7 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 	if failure != nil {
 		s.evidence(ctx, w, failure)
 		w.out.Outputs = nil
+		w.unlockInputs()
 		leave("")
 	} else {
 		leave(s.tidy(w.call.Dir))

@@ -78,11 +78,12 @@ func TestTheRunsDirectoryStaysWhileAnAttemptNeedsIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	inner := attempt(&events.Stage{Name: "inner"})
+	b.Executors["fake"] = files(map[string]string{"f": "x"})
 	outer := attempt(&events.Stage{Name: "outer", Executor: "outer"})
-	b.Executors["outer"] = body(func(context.Context, *executor.Call) (*executor.Result, *events.Failure) {
+	b.Executors["outer"] = body(func(ctx context.Context, _ *executor.Call) (*executor.Result, *events.Failure) {
 		run := filepath.Join(b.WorkDir, outer.Run.String())
 		want(t, os.MkdirAll(run, 0o700), nil)
-		want(t, b.run(inner, files(map[string]string{"f": "x"})).Failure, (*events.Failure)(nil))
+		want(t, b.Run(ctx, inner).Failure, (*events.Failure)(nil))
 		want(t, os.Mkdir(filepath.Join(run, "outer"), 0o700), nil)
 		return &executor.Result{}, nil
 	})
