@@ -150,7 +150,7 @@ func memory() string {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		dir, err := os.MkdirTemp(memory(), "artifacts")
+		dir, err := os.MkdirTemp(memory(), "artifacts") //nolint:usetesting // one for each of the many checks
 		if err != nil {
 			r.Fatal(err)
 		}
