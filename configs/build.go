@@ -5,8 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/expr-lang/expr/types"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 // builder makes the plan from checked nodes, and finds what a single key can't know.

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -72,7 +73,7 @@ func (c *checker) check(n *node, s *spec, where string) {
 
 // kind reports a node that is a map where text is due, and the like.
 func (c *checker) kind(n *node, s *spec, where string) bool {
-	if n.kind == s.kindOf() && !(n.kind == scalarNode && n.isNull()) {
+	if n.kind == s.kindOf() && !n.isNull() {
 		return true
 	}
 	c.at(n, "E_TYPE", where+" is "+n.what(), s.expects(), s.typeHint(n))
@@ -242,6 +243,7 @@ func (c *checker) checkScalar(n *node, s *spec, where string) {
 		c.checkDuration(n, s, where)
 	case sizeForm, rateForm:
 		c.checkAmount(n, s, where)
+	default: // the other forms are no scalars
 	}
 }
 
@@ -302,7 +304,7 @@ func (c *checker) checkDuration(n *node, s *spec, where string) {
 	}
 	d, hint, err := parseDuration(n.text)
 	switch {
-	case err == errRange:
+	case errors.Is(err, errRange):
 		c.at(n, "E_RANGE", where+" is "+n.text, "a duration above 0", hint)
 	case err != nil:
 		c.at(n, "E_DURATION", where+" is "+strconv.Quote(shortened(n.text))+", not a duration", "Go's syntax, as 90s or 1h30m", hint)
@@ -318,7 +320,7 @@ func (c *checker) checkAmount(n *node, s *spec, where string) {
 	}
 	amount, err := parse(n.text)
 	switch {
-	case err == errRange || err == nil && amount == 0 || strings.HasPrefix(n.text, "-"):
+	case errors.Is(err, errRange) || err == nil && amount == 0 || strings.HasPrefix(n.text, "-"):
 		c.at(n, "E_RANGE", where+" is "+n.text, s.expects(), hint)
 	case err != nil:
 		c.at(n, "E_SIZE_UNIT", where+" is "+strconv.Quote(shortened(n.text)), s.expects(), hint)

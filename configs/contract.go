@@ -68,16 +68,13 @@ func lintSchema(doc any) []schemaFault {
 }
 
 func compileFault(err error) schemaFault {
-	var invalid *jsonschema.SchemaValidationError
-	if errors.As(err, &invalid) {
-		var detail *jsonschema.ValidationError
-		if errors.As(invalid.Err, &detail) {
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if detail, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
 			leaf := deepest(detail)
 			return schemaFault{path: leaf.InstanceLocation, message: leafMessage(leaf)}
 		}
 	}
-	var bad *jsonschema.InvalidRegexError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*jsonschema.InvalidRegexError](err); ok {
 		return schemaFault{message: "the pattern " + strconv.Quote(shortened(bad.Regex)) + " is no regular expression"}
 	}
 	if errors.Is(err, errNoReference) || strings.Contains(err.Error(), errNoReference.Error()) {
@@ -103,7 +100,7 @@ func leafMessage(e *jsonschema.ValidationError) string {
 	return strings.TrimPrefix(text, "- ")
 }
 
-var boundPairs = [][2]string{{"minimum", "maximum"}, {"exclusiveMinimum", "exclusiveMaximum"}, {"minLength", "maxLength"},
+var boundPairs = [][2]string{{"minimum", "maximum"}, {"minimum", "exclusiveMaximum"}, {"exclusiveMinimum", "maximum"}, {"exclusiveMinimum", "exclusiveMaximum"}, {"minLength", "maxLength"},
 	{"minItems", "maxItems"}, {"minProperties", "maxProperties"}, {"minContains", "maxContains"}}
 
 func lintBounds(doc any, path []string, faults *[]schemaFault) {
@@ -196,8 +193,7 @@ func violation(schema *jsonschema.Schema, raw json.RawMessage) string {
 		return "it is not JSON: " + err.Error()
 	}
 	if err := schema.Validate(v); err != nil {
-		var detail *jsonschema.ValidationError
-		if errors.As(err, &detail) {
+		if detail, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 			leaf := deepest(detail)
 			if len(leaf.InstanceLocation) > 0 {
 				return "at /" + strings.Join(leaf.InstanceLocation, "/") + ": " + leafMessage(leaf)

@@ -45,12 +45,12 @@ func ParseSchedule(text string) (*Schedule, error) {
 	}
 	parts := strings.Fields(text)
 	if len(parts) != len(cronFields) {
-		return nil, fmt.Errorf("it has %d fields, and 5 are due: minute, hour, day of month, month, day of week", len(parts))
+		return nil, fmt.Errorf("it has %d fields, and 5 are due: minute, hour, day, month, weekday", len(parts))
 	}
 	s := &Schedule{}
 	sets := []*uint64{&s.Minutes, &s.Hours, &s.Days, &s.Months, &s.Weekdays}
 	for i, f := range cronFields {
-		for _, item := range strings.Split(parts[i], ",") {
+		for item := range strings.SplitSeq(parts[i], ",") {
 			if s.special(i, item) {
 				continue
 			}

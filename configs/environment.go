@@ -151,7 +151,8 @@ func (c *checker) compileAnalysed(s source, a *analysis, scope types.Map, want r
 	if want != reflect.Invalid {
 		options = append(options, expr.AsKind(want))
 	}
-	if _, err := expr.Compile(a.source, options...); err != nil {
+	err := shielded(func() error { _, err := expr.Compile(a.source, options...); return err })
+	if err != nil {
 		c.compileFault(s, a, err)
 		return false
 	}
@@ -159,8 +160,7 @@ func (c *checker) compileAnalysed(s source, a *analysis, scope types.Map, want r
 }
 
 func (c *checker) exprFault(s source, err error) {
-	var e *exprError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exprError](err); ok {
 		hint := e.hint
 		if hint == "" {
 			hint = c.commentHint(s)
@@ -180,8 +180,7 @@ func (c *checker) commentHint(s source) string {
 }
 
 func (c *checker) compileFault(s source, a *analysis, err error) {
-	var at *file.Error
-	if errors.As(err, &at) {
+	if _, ok := errors.AsType[*file.Error](err); ok {
 		e := a.located(err)
 		c.fault(s, e.at, e.code, e.message, "", fieldHint(e.message))
 		return

@@ -35,11 +35,11 @@ func (b *builder) buildExecutor(s *stageInfo) {
 	}
 }
 
-// scriptSettings is what the executors of scripts get: the text itself, so that the plan needs no file beside it.
+// scriptSettings is what the executors of scripts get: the text itself, so that the plan needs no file beside it. Which
+// program reads a shell script is said by the script's own first line.
 type scriptSettings struct {
 	Script       string   `json:"script"`
-	Interpreter  string   `json:"interpreter,omitempty"` // shell: the first line's; python: the one asked for
-	File         string   `json:"file,omitempty"`        // the name that the script had
+	Interpreter  string   `json:"interpreter,omitempty"` // python only: the one asked for
 	Args         []string `json:"args,omitempty"`
 	Requirements string   `json:"requirements,omitempty"` // the file's text
 }
@@ -54,8 +54,7 @@ func (b *builder) shellSettings(n *node) json.RawMessage {
 	if !ok {
 		return nil
 	}
-	script.Interpreter = interpreter(script.Script)
-	program := programOf(script.Interpreter)
+	program := programOf(interpreter(script.Script))
 	if program == "" {
 		program = "sh"
 	}
@@ -77,7 +76,7 @@ func (b *builder) scriptFile(n *node, shell func(string) bool) (scriptSettings, 
 		template = shellTemplate
 	}
 	b.checkScript(n, string(content), false, template)
-	return scriptSettings{Script: string(content), File: n.text}, true
+	return scriptSettings{Script: string(content)}, true
 }
 
 func (b *builder) pythonSettings(s *stageInfo, n *node) json.RawMessage {
@@ -108,7 +107,10 @@ func (b *builder) pythonSettings(s *stageInfo, n *node) json.RawMessage {
 }
 
 func encoded(v any) json.RawMessage {
-	b, _ := json.Marshal(v) // plain strings always encode
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("configs: texts can't be encoded: " + err.Error())
+	}
 	return b
 }
 

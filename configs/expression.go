@@ -170,7 +170,11 @@ const (
 type meter struct{ cost int }
 
 func charge(args ...any) (any, error) {
-	m, value := args[0].(*meter), args[1]
+	m, ok := args[0].(*meter)
+	if !ok || len(args) != 2 {
+		return nil, errors.New("no meter")
+	}
+	value := args[1]
 	m.cost++
 	if s, ok := value.(string); ok {
 		m.cost += len(s) / 100
@@ -240,7 +244,11 @@ func compileProgram(src string) (*program, error) {
 	if !a.path {
 		options = append(options, expr.Patch(metering{}), expr.Function(chargeName, charge))
 	}
-	code, err := expr.Compile(a.source, options...)
+	var code *vm.Program
+	err = shielded(func() (err error) {
+		code, err = expr.Compile(a.source, options...)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

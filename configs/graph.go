@@ -1,7 +1,7 @@
 package configs
 
 import (
-	"container/heap"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -14,6 +14,17 @@ func (s bitset) addAll(t bitset) {
 	for i := range s {
 		s[i] |= t[i]
 	}
+}
+
+// takeFirst takes the smallest member out and gives it, or -1.
+func (s bitset) takeFirst() int {
+	for i, word := range s {
+		if word != 0 {
+			s[i] = word & (word - 1)
+			return i*64 + bits.TrailingZeros64(word)
+		}
+	}
+	return -1
 }
 
 // linkStages resolves needs and prefers, and reports cycles.
@@ -139,30 +150,12 @@ func (b *builder) reaches(from, target *stageInfo) bool {
 	return b.ancestors[from.index].has(target.index)
 }
 
-// byDeclaration is a heap of stages that gives the one declared first.
-type byDeclaration []*stageInfo
-
-func (h byDeclaration) Len() int           { return len(h) }
-func (h byDeclaration) Less(i, j int) bool { return h[i].index < h[j].index }
-func (h byDeclaration) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push implements heap.Interface.
-func (h *byDeclaration) Push(x any) { *h = append(*h, x.(*stageInfo)) }
-
-// Pop implements heap.Interface.
-func (h *byDeclaration) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
-}
-
 // topological orders the stages so that each comes after those before it, ties by declaration. It takes a graph
 // without cycles.
 func (b *builder) topological() []*stageInfo {
 	waiting := make([]int, len(b.stages))
 	after := make([][]*stageInfo, len(b.stages))
-	ready := &byDeclaration{}
+	ready := make(bitset, (len(b.stages)+63)/64)
 	for _, s := range b.stages {
 		before := s.before()
 		waiting[s.index] = len(before)
@@ -170,16 +163,16 @@ func (b *builder) topological() []*stageInfo {
 			after[earlier.index] = append(after[earlier.index], s)
 		}
 		if len(before) == 0 {
-			heap.Push(ready, s)
+			ready.add(s.index)
 		}
 	}
 	order := make([]*stageInfo, 0, len(b.stages))
-	for ready.Len() > 0 {
-		s := heap.Pop(ready).(*stageInfo)
+	for i := ready.takeFirst(); i >= 0; i = ready.takeFirst() {
+		s := b.stages[i]
 		order = append(order, s)
 		for _, later := range after[s.index] {
 			if waiting[later.index]--; waiting[later.index] == 0 {
-				heap.Push(ready, later)
+				ready.add(later.index)
 			}
 		}
 	}

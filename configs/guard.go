@@ -34,7 +34,11 @@ func (c *checker) guard(src []byte) (token.Tokens, bool) {
 		c.report(1, 1, "E_PIPE_EMPTY", "the file is empty", "a map with name: and stages:", "apollo init writes a first pipeline")
 		return nil, false
 	}
-	tokens := lexer.Tokenize(text)
+	var tokens token.Tokens
+	if err := shielded(func() error { tokens = lexer.Tokenize(text); return nil }); err != nil {
+		c.syntaxError(err)
+		return nil, false
+	}
 	return tokens, c.guardTokens(tokens)
 }
 
@@ -115,9 +119,13 @@ func (c *checker) guardTokens(tokens token.Tokens) bool {
 			documents++
 		case token.AnchorType, token.AliasType, token.TagType, token.MergeKeyType, token.DirectiveType:
 			c.refuseIndirection(line, col, t.Value)
+		case token.MappingKeyType:
+			c.report(line, col, "E_YAML_SYNTAX", "a key in the explicit form `? key`", "key: value", "text that begins with ? must be quoted")
+			return false
 		case token.InvalidType:
 			c.invalidToken(t)
 			return false
+		default:
 		}
 		content = content || t.Type != token.DocumentHeaderType && t.Type != token.CommentType && t.Type != token.DirectiveType
 		if g.brackets == 0 && line > last && c.tabbed(line) {

@@ -83,8 +83,7 @@ func (n *node) writeScalar(b *bytes.Buffer) {
 }
 
 func writeText(b *bytes.Buffer, s string) {
-	text, _ := json.Marshal(s) // a string always encodes
-	b.Write(text)
+	b.Write(encoded(s))
 }
 
 // canonicalJSON compacts JSON and sorts its keys; numbers keep their digits.

@@ -9,10 +9,10 @@ func Executors() []string {
 func executorKeys() []string { return append([]string{"run"}, Executors()...) }
 
 // schemes are the ways in which a webhook's sender proves itself.
-var schemes = []string{"github", "gitlab", "stripe", "slack", "standard", "feishu", "dingtalk", "gitea", "bitbucket", "hmac", "token", "none"}
+var schemes = []string{"github", "gitlab", "stripe", "slack", "standard", "shopify", "hex", "none"}
 
-// formats are the formats that a contract can be checked on; a role without one is bytes.
-var formats = []string{"csv", "tsv", "json", "jsonl", "text"}
+// formats are what data can be read as; a role without one is bytes, on which no contract can be checked.
+var formats = []string{"csv", "tsv", "json", "ndjson", "bytes"}
 
 var language = pipelineSpec()
 
@@ -46,7 +46,7 @@ func triggerSpec() *spec {
 			preset("settle", "2s", from0("How long size and time must stand still; 0s for files that arrive by rename.")),
 			preset("allow_empty", "false", as(booleanForm, "Whether a file of 0 bytes makes a run.")))),
 		key("cron", object("A run at each instant of a schedule.",
-			must("schedule", as(textForm, "Five fields: minute, hour, day of month, month, day of week. L, W and # are known.")),
+			must("schedule", as(textForm, "Five fields: minute, hour, day (1-31), month, weekday. L, W and # are known.")),
 			preset("timezone", "UTC", as(textForm, "A name of the IANA time zone database.")),
 			preset("missed", "last", oneOf("Instants missed while the server was down.", "skip", "last", "all")),
 			preset("overlap", "queue", oneOf("What happens while the previous run goes on.", "queue", "skip", "parallel")))),
@@ -117,7 +117,7 @@ func inputSpec() *spec {
 func outputSpec() *spec {
 	s := object("A file when path is set, else a small value written to $APOLLO_OUTPUTS with the keywords of JSON Schema beside it.",
 		key("path", as(textForm, "A path below the stage's out directory.")),
-		key("format", oneOf("The file's format; else by its name.", formats...)),
+		key("format", oneOf("The file's format; with a contract, else by its name.", formats...)),
 		key("contract", as(nameForm, "The contract it must meet.")),
 		preset("optional", "false", as(booleanForm, "Whether it may be missing.")),
 		key("schema", as(schemaForm, "JSON Schema of a value.")))

@@ -9,9 +9,6 @@ import (
 // runsNow are the executors that this version can run.
 var runsNow = []string{"shell", "task"}
 
-// formatsNow are the formats that this version can check a contract on.
-var formatsNow = []string{"", "csv", "json"}
-
 // NotYet gives what a plan asks for that is right and that this version can't run. It is the one list of such things:
 // a part is taken out here when it is built. Validation lets them pass; starting a run does not.
 func NotYet(p *events.Plan) []Problem {
@@ -50,8 +47,6 @@ func notYetOf(s *events.Stage) []string {
 		{len(s.Prefers) > 0, "prefers"}, {s.When != "", "when"}, {s.Always, "always"}, {s.Foreach != "", "foreach"},
 		{len(s.Gate) > 0, "gate"}, {len(s.Reconcile) > 0, "reconcile"}, {s.Resources != nil, "resources"},
 		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},
-		{slices.ContainsFunc(s.Inputs, func(in events.Input) bool { return !slices.Contains(formatsNow, in.Format) }), "a format of an input"},
-		{slices.ContainsFunc(s.Outputs, func(o events.Output) bool { return !slices.Contains(formatsNow, o.Format) }), "a format of an output"},
 	} {
 		if part.used {
 			out = append(out, part.what)

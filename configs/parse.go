@@ -2,7 +2,9 @@ package configs
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -53,7 +55,11 @@ func (c *checker) parseMap(tokens token.Tokens) *node {
 
 // parseTokens gives the one value that the tokens hold, or nil.
 func (c *checker) parseTokens(tokens token.Tokens) ast.Node {
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	var file *ast.File
+	err := shielded(func() (err error) {
+		file, err = parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+		return err
+	})
 	if err != nil {
 		c.syntaxError(err)
 		return nil
@@ -67,16 +73,29 @@ func (c *checker) parseTokens(tokens token.Tokens) ast.Node {
 	return body
 }
 
+// shielded turns a panic inside a library into an error: a definition from outside must not stop the server.
+func shielded(call func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the parser gave up: %v", r)
+		}
+	}()
+	return call()
+}
+
 func (c *checker) syntaxError(err error) {
-	line, col, message := 1, 1, err.Error()
-	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) {
+	line, col, message := 1, 1, "this can't be read as YAML"
+	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok { // its Error draws the source, which is slow and which Text does better
 		message = syntax.Message
 		if syntax.Token != nil {
 			line, col = syntax.Token.Position.Line, max(1, syntax.Token.Position.Column)
 		}
 	}
-	c.report(line, col, "E_YAML_SYNTAX", printable(message), "well-formed YAML", "")
+	hint := ""
+	if line <= len(c.lines) && strings.Contains(c.lines[line-1], "${{") {
+		hint = "quote it: \"${{ … }}\""
+	}
+	c.report(line, col, "E_YAML_SYNTAX", printable(message), "well-formed YAML", hint)
 }
 
 // splitStages takes the entries of a long block map under the top-level key stages out of the token stream, in
@@ -118,6 +137,7 @@ func stageTokens(tokens token.Tokens) (first, last int, starts []int) {
 			brackets++
 		case token.SequenceEndType, token.MappingEndType:
 			brackets--
+		default:
 		}
 		if brackets > 0 || i+1 >= len(tokens) || tokens[i+1].Type != token.MappingValueType {
 			continue
@@ -135,7 +155,7 @@ func stageTokens(tokens token.Tokens) (first, last int, starts []int) {
 				first = i + 2
 			}
 		case first > 0 && column == 0:
-			if !onlyComments(tokens[first:i]) {
+			if i < first || !onlyComments(tokens[first:i]) {
 				return 0, 0, nil
 			}
 			column = at

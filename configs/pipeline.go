@@ -33,7 +33,7 @@ type places struct {
 // LoadFile reads one definition. The pipeline is nil when there is an error among the problems.
 func LoadFile(path string, o Options) (*Pipeline, Problems) {
 	src, err := readDefinition(path)
-	if large := (*tooLarge)(nil); errors.As(err, &large) {
+	if large := (*sizeError)(nil); errors.As(err, &large) {
 		c := &checker{file: path}
 		c.refuseSize(large.size)
 		return nil, c.problems
@@ -44,10 +44,10 @@ func LoadFile(path string, o Options) (*Pipeline, Problems) {
 	return Parse(path, src, filepath.Dir(path), o)
 }
 
-// tooLarge says that a file was not even read.
-type tooLarge struct{ size int64 }
+// sizeError says that a file was not even read.
+type sizeError struct{ size int64 }
 
-func (e *tooLarge) Error() string { return fmt.Sprintf("%d bytes", e.size) }
+func (e *sizeError) Error() string { return fmt.Sprintf("%d bytes", e.size) }
 
 var errNotRegular = errors.New("not a regular file")
 
@@ -60,7 +60,7 @@ func readDefinition(path string) ([]byte, error) {
 		return nil, &os.PathError{Op: "read", Path: path, Err: errNotRegular}
 	}
 	if info.Size() > MaxFileSize {
-		return nil, &tooLarge{info.Size()}
+		return nil, &sizeError{info.Size()}
 	}
 	return os.ReadFile(path)
 }
@@ -169,10 +169,11 @@ func LoadDir(dir string, o Options) ([]*Pipeline, Problems) {
 	var pipelines []*Pipeline
 	var problems Problems
 	for _, e := range entries {
-		if ext := strings.ToLower(filepath.Ext(e.Name())); e.IsDir() || ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
+		path := definition(dir, e)
+		if path == "" {
 			continue
 		}
-		p, found := LoadFile(filepath.Join(dir, e.Name()), o)
+		p, found := LoadFile(path, o)
 		problems = append(problems, found...)
 		if p != nil {
 			pipelines = append(pipelines, p)
@@ -185,4 +186,21 @@ func LoadDir(dir string, o Options) ([]*Pipeline, Problems) {
 	}
 	pipelines = slices.DeleteFunc(pipelines, func(p *Pipeline) bool { return bad[p.File] })
 	return pipelines, problems.sorted()
+}
+
+// definition gives the pipeline file that an entry of the directory is, or holds as pipeline.yaml; else nothing.
+func definition(dir string, e os.DirEntry) string {
+	path := filepath.Join(dir, e.Name())
+	ext := strings.ToLower(filepath.Ext(e.Name()))
+	switch {
+	case strings.HasPrefix(e.Name(), "."):
+	case e.IsDir():
+		path = filepath.Join(path, "pipeline.yaml")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	case ext == ".yaml" || ext == ".yml":
+		return path
+	}
+	return ""
 }

@@ -50,7 +50,7 @@ func (p Problem) Text() string {
 }
 
 // Problems is every problem found in one pass, in the order of the files and lines.
-type Problems []Problem
+type Problems []Problem //nolint:errname // it is a list first, and an error when a caller wants one
 
 // Error joins the texts of all problems.
 func (ps Problems) Error() string {
@@ -88,32 +88,70 @@ var secretPattern = regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A
 	`\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bxox[abeprs]-[A-Za-z0-9-]{10,}|\b[sr]k_live_[A-Za-z0-9]{16,}|\bAIza[A-Za-z0-9_-]{30,}|` +
 	`whsec_[A-Za-z0-9+/=]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
 
-// masked hides credentials, so that no message and no snippet repeats one.
-func masked(s string) string { return secretPattern.ReplaceAllString(s, "********") }
+// secretSigns are the fixed parts of secretPattern: text without any of them need not be matched, which is slow.
+var secretSigns = []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA", "xox", "k_live_", "AIza", "whsec_", "-----BEGIN "}
 
-// snippetWidth is how many columns of a long source line a snippet shows.
-const snippetWidth = 100
+// secretIn gives where a credential stands in a text, or nil.
+func secretIn(s string) []int {
+	if !slices.ContainsFunc(secretSigns, func(sign string) bool { return strings.Contains(s, sign) }) {
+		return nil
+	}
+	return secretPattern.FindStringIndex(s)
+}
+
+// masked hides credentials, so that no message and no snippet repeats one.
+func masked(s string) string {
+	if secretIn(s) == nil {
+		return s
+	}
+	return secretPattern.ReplaceAllString(s, "********")
+}
+
+const (
+	snippetWidth = 100 // columns of a long source line that a snippet shows
+	snippetBytes = 600 // bytes before and after the place that are looked at
+)
 
 // snippet draws the source line and a caret below column col, right also when wide characters stand before it.
 func snippet(lines []string, line, col int) string {
 	if line < 1 || line > len(lines) || col < 1 {
 		return ""
 	}
-	text := []rune(printable(lines[line-1]))
-	at := min(col-1, len(text))
-	from, before := 0, "  "
-	if at > snippetWidth*2/3 {
-		from, before = at-snippetWidth/2, "… "
+	text := lines[line-1]
+	at := byteOffset(text, col-1)
+	from, to := max(0, at-snippetBytes), min(len(text), at+snippetBytes)
+	left, right := []rune(shown(text[from:at])), []rune(shown(text[at:to]))
+	if secretIn(text[from:to]) != nil {
+		return maskedLine(text) // a caret could tell where in the secret the place is
 	}
-	to := min(len(text), from+snippetWidth)
-	shown := masked(string(text))
-	if shown == string(text) {
-		shown = string(text[from:to])
-	} else {
-		from = 0
+	before := "  "
+	if len(left) > snippetWidth*2/3 {
+		left, before = left[len(left)-snippetWidth/2:], "… "
 	}
-	caret := runewidth.StringWidth(string(text[from:at]))
-	return before + shown + "\n  " + strings.Repeat(" ", caret) + "^"
+	right = right[:min(len(right), snippetWidth-len(left))]
+	return before + string(left) + string(right) + "\n  " + strings.Repeat(" ", runewidth.StringWidth(string(left))) + "^"
+}
+
+// maskedLine shows a line that holds a secret, or nothing when it is long.
+func maskedLine(text string) string {
+	line := masked(shown(text))
+	if len(line) > 2*snippetBytes {
+		return ""
+	}
+	return "  " + line
+}
+
+func shown(s string) string { return printable(strings.ToValidUTF8(s, "\ufffd")) }
+
+// byteOffset gives where the character of a number, counted from 0, begins.
+func byteOffset(s string, character int) int {
+	for i := range s {
+		if character == 0 {
+			return i
+		}
+		character--
+	}
+	return len(s)
 }
 
 // printable replaces what would move the cursor: a tab becomes one blank, any other control character a mark.

@@ -56,7 +56,11 @@ func analyse(src string) (*analysis, error) {
 	for name := range config.Disabled {
 		delete(config.Builtins, name)
 	}
-	tree, err := parser.ParseWithConfig(a.source, config)
+	var tree *parser.Tree
+	err := shielded(func() (err error) {
+		tree, err = parser.ParseWithConfig(a.source, config)
+		return err
+	})
 	if err != nil {
 		return nil, a.located(err)
 	}
@@ -80,8 +84,7 @@ func analyse(src string) (*analysis, error) {
 // located turns an error of the expression library into an exprError at its place.
 func (a *analysis) located(err error) *exprError {
 	out := &exprError{code: "E_EXPR", message: err.Error()}
-	var at *file.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*file.Error](err); ok {
 		out.message, out.at = at.Message, writtenOffset(at.From, a.shifts)
 	}
 	if strings.Contains(out.message, "exceeds maximum allowed nodes") {
@@ -150,6 +153,10 @@ func pathOf(n ast.Node) []string {
 			return append(base, p.Value)
 		case *ast.IntegerNode:
 			return append(base, fmt.Sprint(p.Value))
+		case *ast.UnaryNode:
+			if i, ok := p.Node.(*ast.IntegerNode); ok && p.Operator == "-" {
+				return append(base, fmt.Sprint(-i.Value))
+			}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,7 +38,7 @@ func (c *checker) readCompanion(n *node) ([]byte, bool) {
 
 // reasonOf leaves the path out of a file error, since the message names the file as the definition does.
 func reasonOf(err error) string {
-	if e, ok := err.(*os.PathError); ok {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return e.Err.Error()
 	}
 	return err.Error()
@@ -62,12 +63,12 @@ func (c *checker) checkScript(n *node, text string, inline bool, template *regex
 	}
 	if inline {
 		c.checkInlineEndings(n)
-	} else if i := strings.Index(text, "\r\n"); i >= 0 {
-		c.at(n, "E_CRLF", fmt.Sprintf("Windows line endings in %s, line %d", n.text, 1+strings.Count(text[:i], "\n")), "lines that end in LF",
+	} else if before, _, found := strings.Cut(text, "\r\n"); found {
+		c.at(n, "E_CRLF", fmt.Sprintf("Windows line endings in %s, line %d", n.text, 1+strings.Count(before, "\n")), "lines that end in LF",
 			"convert it with dos2unix or your editor")
 		return
 	}
-	if !inline && secretPattern.MatchString(text) {
+	if !inline && secretIn(text) != nil {
 		c.at(n, "E_SECRET_INLINE", "a secret is written into "+n.text, "a reference", "keep it out of the file: secrets: {NAME: secret://name}")
 	}
 }
@@ -137,7 +138,7 @@ func (c *checker) checkProgram(n *node, program string) {
 // checkSecrets finds credentials anywhere in the file, comments included. Their text is never repeated.
 func (c *checker) checkSecrets() {
 	for i, line := range c.lines {
-		if at := secretPattern.FindStringIndex(line); at != nil {
+		if at := secretIn(line); at != nil {
 			c.report(i+1, 1+len([]rune(line[:at[0]])), "E_SECRET_INLINE", "a secret is written into the file", "a reference",
 				"store it with the server, revoke this one, and write secret://name")
 		}

@@ -74,8 +74,9 @@ func (s *spec) kindOf() kind {
 		return listNode
 	case dictForm, objectForm, schemaForm:
 		return mapNode
+	default:
+		return scalarNode
 	}
-	return scalarNode
 }
 
 func key(name string, s *spec) field  { return field{name: name, spec: s} }
@@ -92,7 +93,7 @@ func object(doc string, fields ...field) *spec {
 func list(doc string, each *spec) *spec    { return &spec{form: listForm, doc: doc, each: each} }
 func dict(doc string, each *spec) *spec    { return &spec{form: dictForm, doc: doc, each: each} }
 func choice(doc string, or ...*spec) *spec { return &spec{form: choiceForm, doc: doc, or: or} }
-func number(f form, min, max float64, d string) *spec {
-	return &spec{form: f, min: min, max: max, doc: d}
+func number(f form, low, high float64, doc string) *spec {
+	return &spec{form: f, min: low, max: high, doc: doc}
 }
 func from0(doc string) *spec { return &spec{form: durationForm, zero: true, doc: doc} }

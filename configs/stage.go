@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/expr-lang/expr/types"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 // stageInfo is a stage while it is checked.
@@ -73,7 +74,7 @@ func (b *builder) collectOutputs(s *stageInfo) {
 		if e.value.kind != mapNode {
 			continue
 		}
-		out := b.output(s, e.key.text, e.value)
+		out := b.output(e.key.text, e.value)
 		s.out.Outputs = append(s.out.Outputs, out)
 		info := outputInfo{file: out.Path != "", format: out.Format, typ: fileType}
 		if !info.file {
@@ -84,8 +85,8 @@ func (b *builder) collectOutputs(s *stageInfo) {
 	slices.SortFunc(s.out.Outputs, func(a, b events.Output) int { return strings.Compare(a.Role, b.Role) })
 }
 
-func (b *builder) output(s *stageInfo, role string, n *node) events.Output {
-	out := events.Output{Role: role, Path: n.str("path"), Format: n.str("format"), Contract: n.str("contract"), Optional: boolOf(n.get("optional"))}
+func (b *builder) output(role string, n *node) events.Output {
+	out := events.Output{Role: role, Path: n.str("path"), Format: formatOf(n), Contract: n.str("contract"), Optional: boolOf(n.get("optional"))}
 	if p := n.get("path"); p != nil && p.kind == scalarNode {
 		b.checkOutputPath(p)
 		if schema := slices.IndexFunc(n.entries, isSchemaKey); schema >= 0 {
@@ -131,7 +132,7 @@ func formatByName(name string) string {
 	case ".json":
 		return "json"
 	case ".jsonl", ".ndjson":
-		return "jsonl"
+		return "ndjson"
 	}
 	return ""
 }
@@ -152,8 +153,8 @@ func (b *builder) checkContractRef(n *node, format string, file bool) {
 	}
 	if !b.contracts[n.text] {
 		b.at(n, "E_REF", "there is no contract "+n.text, "a name under contracts:", didYouMean(n.text, sortedKeys(b.contracts)))
-	} else if file && (format == "" || format == "text") {
-		b.at(n, "E_CONTRACT", "the contract "+n.text+" has no format to be checked on", "format: csv, tsv, json or jsonl", "")
+	} else if file && format == "" {
+		b.at(n, "E_CONTRACT", "the contract "+n.text+" has no format to be checked on", "format: csv, tsv, json or ndjson", "")
 	}
 }
 
@@ -213,7 +214,7 @@ func (b *builder) expression(s *stageInfo, src source, scope types.Map, want ref
 }
 
 func (b *builder) resolveReferences(s *stageInfo, src source, a *analysis) (types.Map, bool) {
-	stages, ok := types.Map{}, true
+	stages, outputs, ok := types.Map{}, map[string]types.Map{}, true
 	if a.loose >= 0 {
 		b.fault(src, a.loose, "E_EXPR", "stages is read by the name of an output only", "stages.<stage>.outputs.<role>", "")
 		ok = false
@@ -225,12 +226,11 @@ func (b *builder) resolveReferences(s *stageInfo, src source, a *analysis) (type
 			continue
 		}
 		s.reads[r.stage] = true
-		outputs, _ := stages[r.stage].(types.Map)
-		if outputs == nil {
-			outputs = types.Map{"outputs": types.Map{}}
-			stages[r.stage] = outputs
+		if outputs[r.stage] == nil {
+			outputs[r.stage] = types.Map{}
+			stages[r.stage] = types.Map{"outputs": outputs[r.stage]}
 		}
-		outputs["outputs"].(types.Map)[r.role] = info
+		outputs[r.stage][r.role] = info
 	}
 	return stages, ok
 }

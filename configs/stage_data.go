@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/expr-lang/expr/types"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 func (b *builder) buildForeach(s *stageInfo) {
@@ -32,7 +33,7 @@ func (b *builder) buildInputs(s *stageInfo) {
 		in := events.Input{Role: e.key.text}
 		from := e.value
 		if e.value.kind == mapNode {
-			in.Format, in.Contract, from = e.value.str("format"), e.value.str("contract"), e.value.get("from")
+			in.Format, in.Contract, from = formatOf(e.value), e.value.str("contract"), e.value.get("from")
 		}
 		s.inputs[in.Role] = types.Any
 		if from != nil && from.kind == scalarNode {
@@ -49,7 +50,7 @@ func (b *builder) inputSource(s *stageInfo, in *events.Input, from *node) {
 	in.From = from.text
 	src, ok := embedded(from)
 	if !ok {
-		s.inputs[in.Role] = fileType
+		s.inputs[in.Role] = types.String
 		return
 	}
 	in.From, in.Expr = src.text, true
@@ -57,18 +58,31 @@ func (b *builder) inputSource(s *stageInfo, in *events.Input, from *node) {
 	if a == nil {
 		return
 	}
-	s.inputs[in.Role] = fileType
+	if wholeFile(a.chain) {
+		s.inputs[in.Role] = fileType
+	}
 	if !a.path || len(a.references) != 1 || a.references[0].field != "" {
 		return
 	}
 	r := a.references[0]
 	output := b.byName[r.stage].outputs[r.role]
+	if s.inputs[in.Role] = output.typ; b.byName[r.stage].body.get("foreach") != nil {
+		s.inputs[in.Role] = types.Array(output.typ)
+	}
 	if in.Format == "" && output.file {
 		in.Format = output.format
 		if in.Format == "" && in.Contract != "" {
 			in.Format = formatByName(b.byName[r.stage].pathOf(r.role))
 		}
 	}
+}
+
+// formatOf gives a declared format; bytes is none.
+func formatOf(n *node) string {
+	if format := n.str("format"); format != "bytes" {
+		return format
+	}
+	return ""
 }
 
 func (s *stageInfo) pathOf(role string) string {
@@ -129,10 +143,15 @@ func (b *builder) text(s *stageInfo, n *node) {
 		return
 	}
 	whole := len(a.references) == 1 && a.references[0].field == "" && b.byName[a.references[0].stage].outputs[a.references[0].role].file
-	if whole || len(a.chain) == 2 && a.chain[0] == "trigger" && (a.chain[1] == "file" || a.chain[1] == "body") {
+	if whole || wholeFile(a.chain) {
 		b.fault(src, 0, "E_EXPR", "this is a whole file, and a file is no text", "one of its fields, as .digest, or an input",
 			"declare it under inputs: the script finds its path in $APOLLO_IN_<ROLE>")
 	}
+}
+
+// wholeFile reports whether a path is what a trigger brought as a file.
+func wholeFile(chain []string) bool {
+	return len(chain) == 2 && chain[0] == "trigger" && (chain[1] == "file" || chain[1] == "body")
 }
 
 // buildConditions compiles when, reconcile and gate.

@@ -52,18 +52,6 @@ func (n *node) str(key string) string {
 	return ""
 }
 
-// keys gives the map's keys in their order.
-func (n *node) keys() []string {
-	if n == nil {
-		return nil
-	}
-	names := make([]string, 0, len(n.entries))
-	for _, e := range n.entries {
-		names = append(names, e.key.text)
-	}
-	return names
-}
-
 func (n *node) isNull() bool { return n.kind == scalarNode && n.plain == "null" }
 
 func (n *node) what() string {
@@ -80,7 +68,9 @@ func (n *node) what() string {
 	return "the " + n.plain + " " + shortened(n.text)
 }
 
+// shortened is for messages: no secret in it, whole or cut off, and at most 60 characters.
 func shortened(s string) string {
+	s = masked(s)
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:60]) + "…"
 	}
@@ -162,9 +152,6 @@ func (c *checker) plainKey(n ast.MapKeyNode, key *node) bool {
 	case *ast.MergeKeyNode, *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
 		c.refuseIndirection(key.line, key.col, key.text)
 		return false
-	case *ast.MappingKeyNode:
-		c.report(key.line, key.col, "E_YAML_SYNTAX", "a key in the explicit form `? key`", "key: value", "")
-		return false
 	}
 	return true
 }
@@ -184,7 +171,7 @@ var (
 	canonicalInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 	canonicalNumber  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 	exponentNumber   = regexp.MustCompile(`^[-+]?[0-9]+[eE][+-]?[0-9]+$`)
-	surprisingWord   = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
+	surprisingWord   = regexp.MustCompile(`^(?i:yes|no|on|off)$`)
 	bareDate         = regexp.MustCompile(`^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?$`)
 	sexagesimal      = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+$`)
 	numberLike       = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(\.[0-9_]*)?$`)

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/expr-lang/expr/types"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 var (
@@ -139,8 +140,8 @@ func (b *builder) checkWatchDir(n *node, dir string) {
 	case !info.IsDir():
 		b.at(n, "E_WATCH", filepath.Dir(n.text)+" is not a directory", "a directory", "")
 	case b.options.DataDir != "":
-		real, err := filepath.EvalSymlinks(dir)
-		if data, dataErr := filepath.EvalSymlinks(b.options.DataDir); err == nil && dataErr == nil && within(real, data) {
+		target, err := filepath.EvalSymlinks(dir)
+		if data, dataErr := filepath.EvalSymlinks(b.options.DataDir); err == nil && dataErr == nil && within(target, data) {
 			b.at(n, "E_WATCH", "the watch path leads into the data directory, so runs would trigger themselves", "a directory outside it", "")
 		}
 	}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,6 +114,9 @@ func ParseCloudEvent(b []byte) (Event, Origin, error) {
 	rendered, err := e.CloudEvent(o)
 	if err != nil {
 		return Event{}, Origin{}, err
+	}
+	if bytes.Equal(rendered, bytes.TrimSpace(b)) {
+		return e, o, nil
 	}
 	want, err := ParseEnvelope(rendered)
 	if err != nil {

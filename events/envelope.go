@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -56,34 +55,6 @@ func ParseEnvelopes(b []byte) ([]Envelope, error) {
 	return batch, nil
 }
 
-// objectMembers reads one JSON object into its members as raw JSON; a name that stands twice is an error.
-func objectMembers(b []byte) (map[string]json.RawMessage, error) {
-	if !json.Valid(b) {
-		return nil, errors.New("not a JSON document")
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, errors.New("not a JSON object")
-	}
-	members := make(map[string]json.RawMessage, 16)
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		key := name.(string) //nolint:forcetypeassert // inside an object a name is a string
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, err
-		}
-		if _, twice := members[key]; twice {
-			return nil, fmt.Errorf("%q stands twice", key)
-		}
-		members[key] = raw
-	}
-	return members, nil
-}
-
 func readEnvelope(members map[string]json.RawMessage) (env Envelope, err error) {
 	var version, instant string
 	known := map[string]*string{"specversion": &version, "id": &env.ID, "source": &env.Source, "type": &env.Type,
@@ -94,7 +65,7 @@ func readEnvelope(members map[string]json.RawMessage) (env Envelope, err error) 
 		case name == "data" || name == "data_base64":
 		case string(raw) == "null": // an attribute that is null is not there
 		case to != nil:
-			if err := json.Unmarshal(raw, to); err != nil {
+			if *to, err = unquote(raw); err != nil {
 				return env, fmt.Errorf("%s: not a string", name)
 			}
 		default:
@@ -159,23 +130,9 @@ func (env *Envelope) setExtension(name string, raw json.RawMessage) error {
 	if _, twice := env.Extensions[lower]; twice {
 		return fmt.Errorf("extension %q stands twice", name)
 	}
-	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
+	text, err := extensionText(raw)
+	if err != nil {
 		return fmt.Errorf("extension %q: %w", name, err)
-	}
-	var text string
-	switch v := value.(type) {
-	case string:
-		text = v
-	case bool:
-		text = strconv.FormatBool(v)
-	case float64:
-		if v > math.MaxInt32 || v < math.MinInt32 {
-			return fmt.Errorf("extension %q: out of the range of 32 bits", name)
-		}
-		text = strconv.Itoa(int(v))
-	default:
-		return fmt.Errorf("extension %q: not a string, boolean or integer", name)
 	}
 	if env.Extensions == nil {
 		env.Extensions = map[string]string{}
@@ -184,13 +141,33 @@ func (env *Envelope) setExtension(name string, raw json.RawMessage) error {
 	return nil
 }
 
+func extensionText(raw json.RawMessage) (string, error) {
+	if raw[0] == '"' {
+		return unquote(raw)
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return "", err
+	}
+	switch v := value.(type) {
+	case bool:
+		return strconv.FormatBool(v), nil
+	case float64:
+		if v <= math.MaxInt32 && v >= math.MinInt32 {
+			return strconv.Itoa(int(v)), nil
+		}
+		return "", errors.New("out of the range of 32 bits")
+	}
+	return "", errors.New("not a string, boolean or integer")
+}
+
 func (env *Envelope) setData(plain, coded json.RawMessage) error {
 	switch {
 	case plain != nil && coded != nil:
 		return errors.New("data and data_base64: only one may be there")
 	case coded != nil:
-		var text string
-		if err := json.Unmarshal(coded, &text); err != nil {
+		text, err := unquote(coded)
+		if err != nil {
 			return errors.New("data_base64: not a string")
 		}
 		data, err := base64.StdEncoding.DecodeString(text)
@@ -201,8 +178,8 @@ func (env *Envelope) setData(plain, coded json.RawMessage) error {
 	case plain != nil && env.isJSON():
 		env.Data = plain
 	case plain != nil:
-		var text string
-		if err := json.Unmarshal(plain, &text); err != nil {
+		text, err := unquote(plain)
+		if err != nil {
 			return fmt.Errorf("data: a string is due for %s", env.DataContentType)
 		}
 		env.Data = []byte(text)

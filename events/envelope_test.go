@@ -220,11 +220,49 @@ func TestEnvelopeTakesAnyJSONMediaType(t *testing.T) {
 	}
 }
 
+// TestObjectMembersAgainstTheStandardLibrary: what we cut out is what encoding/json reads.
+func TestObjectMembersAgainstTheStandardLibrary(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		space := rapid.SampledFrom([]string{"", " ", "\n\t", "\r "})
+		value := rapid.OneOf(
+			rapid.SampledFrom([]string{"1", "-1.5e+7", "true", "null", "[]", "{}", `[ 1 , {"a":"]}"} ]`, `{"\\":[[]] }`, `"\""`, `"\\"`, `"{"`}),
+			rapid.Map(rapid.String(), func(s string) string { b, _ := json.Marshal(s); return string(b) }))
+		want := map[string]string{}
+		var members []string
+		for range rapid.IntRange(0, 5).Draw(t, "members") {
+			name, v := rapid.String().Draw(t, "name"), value.Draw(t, "value")
+			if _, twice := want[name]; twice {
+				continue
+			}
+			want[name] = v
+			quoted, _ := json.Marshal(name)
+			members = append(members, space.Draw(t, "s1")+string(quoted)+space.Draw(t, "s2")+":"+space.Draw(t, "s3")+v+space.Draw(t, "s4"))
+		}
+		document := " {" + strings.Join(members, ",") + space.Draw(t, "s5") + "}" + space.Draw(t, "s6")
+		got, err := objectMembers([]byte(document))
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("%d of %d members, %v: %q", len(got), len(want), err, document)
+		}
+		for name, v := range want {
+			if string(got[name]) != v {
+				t.Fatalf("%q is %q, want %q", name, got[name], v)
+			}
+		}
+	})
+}
+
 func FuzzParseEnvelope(f *testing.F) {
 	for _, name := range []string{"structured_01.json", "structured_02.json", "structured_06.json"} {
 		f.Add(readTestdata(f, "cloudevents/"+name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if members, err := objectMembers(b); err == nil {
+			var theirs map[string]json.RawMessage
+			if err := json.Unmarshal(b, &theirs); err != nil || len(theirs) != len(members) {
+				t.Fatalf("%d members, the standard library has %d: %v", len(members), len(theirs), err)
+			}
+		}
 		if env, err := ParseEnvelope(b); err == nil && (env.ID == "" || env.Source == "" || env.Type == "") {
 			t.Fatal("a required attribute is missing")
 		}

@@ -132,6 +132,8 @@ func (u *unit) accept(a *accepting) {
 		refused = &trigger.Refusal{Code: "E_REF", Reason: fmt.Sprintf("there is no pipeline %q", a.d.Pipeline)}
 	case p.Refusal != nil:
 		refused = p.Refusal
+	case p.Missing != nil && len(a.d.Params) == 0:
+		refused = p.Missing
 	case len(u.engine.live) >= u.engine.o.MaxLive:
 		a.done <- accepted{err: trigger.ErrBusy}
 		return

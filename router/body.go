@@ -174,20 +174,21 @@ func (u *unit) finish(f *finished) {
 	}
 	d := f.outcome.Data
 	d.Stage, d.Attempt, d.Token = a.Stage.Name, a.Number, a.Token
-	stand := &l.run.Stages[a.Index]
-	if stand.State != events.Running || stand.Token != a.Token {
+	if stand := &l.run.Stages[a.Index]; stand.State == events.Running && stand.Token == a.Token {
+		u.engine.schedule.Line.Release(a.Stage.Executor)
+	}
+	if !l.run.Holds(a.Index, a.Token) {
 		d.Reason = "the attempt was over already"
 		u.must(l, &events.Event{Stream: a.Run, Type: events.StageLateResult, Data: d})
+		if l.run.State.Terminal() && len(u.engine.bodiesOf(a.Run)) <= 1 {
+			delete(u.engine.live, a.Run) // the last of a run that Apollo's own fault has ended
+		}
 		return
 	}
-	u.engine.schedule.Line.Release(a.Stage.Executor)
 	t := events.StageCompleted
 	if f.outcome.Failure != nil {
 		d.SetFailure(f.outcome.Failure)
-		t, d.Due = events.Settle(a.Run, a.Stage, a.Number, f.outcome.Failure, u.now)
-	}
-	if t == events.StageRetryScheduled && l.run.Cancelling() {
-		t, d.Due = events.StageCancelled, 0
+		t, d.Due = l.run.Settle(a.Index, f.outcome.Failure, u.now)
 	}
 	u.must(l, &events.Event{Stream: a.Run, Type: t, Data: d})
 }

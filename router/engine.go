@@ -73,7 +73,8 @@ func orElse(n, otherwise int) int {
 type Pipeline struct {
 	Plan     *events.Plan
 	Defaults json.RawMessage  // object: the parameters of a delivery that brings none
-	Refusal  *trigger.Refusal // set: its deliveries are rejected with this, as E_NOT_YET
+	Missing  *trigger.Refusal // set: a delivery without parameters is rejected with this
+	Refusal  *trigger.Refusal // set: every delivery is rejected with this, as E_NOT_YET
 }
 
 type registered struct {

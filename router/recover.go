@@ -188,10 +188,7 @@ func (e *Engine) claimed(l *live, stage int) bool {
 func (u *unit) lose(c claim) {
 	plan := &c.live.run.Graph.Plan.Stages[c.stage]
 	f := &events.Failure{Class: events.Lost, Reason: "engine stopped: its worker " + c.live.run.Stages[c.stage].Worker + " is gone"}
-	t, due := events.Settle(c.live.run.ID, plan, c.attempt, f, u.now)
-	if c.live.run.Cancelling() {
-		t, due = events.StageCancelled, 0
-	}
+	t, due := c.live.run.Settle(c.stage, f, u.now)
 	d := events.Data{Stage: plan.Name, Attempt: c.attempt, Token: c.token, Due: due}
 	d.SetFailure(f)
 	u.must(c.live, &events.Event{Stream: c.live.run.ID, Type: t, Data: d})

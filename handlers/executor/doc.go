@@ -17,10 +17,10 @@
 // leftovers, and zombies are collected. The one escape that remains is a process that, in a stage that ends by
 // itself, leaves the session and also wipes its environment and loses its parent.
 //
-// One operating system thread serves one attempt: it gets its own umask, starts the process, polls its pipes, and
-// lives until the process is gone. This keeps the engine's own umask untouched, and makes the kernel's parent-death
-// signal mean the engine's death. While a stage runs undisturbed the thread sleeps, but for a look at one small file
-// every five seconds, for zombies.
+// One operating system thread serves one attempt: it starts the process with a umask of its own, polls its pipes, and
+// is not used for anything else until the process is gone. This keeps the engine's own umask untouched, and makes the
+// kernel's parent-death signal mean the engine's death. While a stage runs undisturbed the thread sleeps, but for a
+// look at one small file every five seconds, for zombies.
 //
 // The directories out and tmp, and the work directory itself, are there while a stage runs. Those in which it left
 // nothing are gone when Execute returns.

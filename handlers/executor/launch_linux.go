@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -26,20 +25,15 @@ type process struct {
 	pidfd int
 }
 
-// onOwnThread runs f on an operating system thread that nothing else uses, and throws the thread away after that.
-// Its umask is 022, which what it starts inherits; the rest of the engine keeps its own.
-func onOwnThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the changed thread must not serve another goroutine
-		err := unix.Unshare(unix.CLONE_FS)
-		if err == nil {
-			unix.Umask(0o022)
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
+// withUmask runs f with a umask of the calling thread's own, and then gives the thread the engine's umask back. The
+// thread must be locked. What f starts inherits the umask; no other thread of the engine ever sees it, since the
+// runtime makes no threads from a locked one.
+func withUmask(mask int, f func() error) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare the umask: %w", err)
+	}
+	defer unix.Umask(unix.Umask(mask))
+	return f()
 }
 
 // becomeSubreaper makes orphans among the stages' processes children of the engine, once and for all.
@@ -52,17 +46,21 @@ var devNull = sync.OnceValues(func() (int, error) {
 	return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
-// start runs the program in its own session. It dies with the thread that calls start.
+// start runs the program in its own session. The thread must be locked until the process has ended, since the kernel
+// ends the process with the thread that started it, not with the engine.
 func (p program) start(dir string, env []string, stdout, stderr int) (process, *events.Failure) {
 	null, err := devNull()
 	if err != nil {
 		return process{}, systemFailure("open "+os.DevNull, err)
 	}
-	pidfd := -1
-	pid, err := syscall.ForkExec(p.path, p.args, &syscall.ProcAttr{
-		Dir: dir, Env: env,
-		Files: []uintptr{uintptr(null), uintptr(stdout), uintptr(stderr)},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
+	pid, pidfd := 0, -1
+	err = withUmask(0o022, func() error {
+		pid, err = syscall.ForkExec(p.path, p.args, &syscall.ProcAttr{
+			Dir: dir, Env: env,
+			Files: []uintptr{uintptr(null), uintptr(stdout), uintptr(stderr)},
+			Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
+		})
+		return err
 	})
 	if err != nil {
 		return process{}, p.startFailure(err)

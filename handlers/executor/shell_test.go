@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 	"testing"
@@ -97,6 +98,8 @@ func TestLongValuesGoByFile(t *testing.T) {
 }
 
 func TestUmaskIsTheStagesOwn(t *testing.T) {
+	runtime.LockOSThread() // a umask may be one thread's own
+	defer runtime.UnlockOSThread()
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
 	c := newCall(t, "umask > umask\n: > file; : | cat")
@@ -310,6 +313,12 @@ func TestSegments(t *testing.T) {
 func TestNothingIsLeftWhereNothingWasWritten(t *testing.T) {
 	shell := NewShell(Settings{Owner: owner, Spare: t.TempDir()})
 	c := newCall(t, "true")
+	eventually(t, "no orphan of another test", func() bool {
+		if _, failure := shell.Execute(t.Context(), c); failure != nil {
+			t.Fatal(failure)
+		}
+		return !haveOrphans()
+	})
 	if _, failure := shell.Execute(t.Context(), c); failure != nil {
 		t.Fatal(failure)
 	}

@@ -156,11 +156,11 @@ func (s *spares) takeFIFO(workDir string) (fifo, error) {
 	return openFIFO(filepath.Join(s.root, "segments."+strconv.Itoa(s.made)))
 }
 
-// giveFIFO takes back a pipe whose attempt has no process left.
-func (s *spares) giveFIFO(f fifo) {
+// giveFIFO takes a pipe back; it is lent again only when no process can hold it open.
+func (s *spares) giveFIFO(f fifo, clean bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.root != "" {
+	if s.root != "" && clean {
 		s.fifos = append(s.fifos, f)
 		return
 	}

@@ -2,35 +2,11 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
-	"sync"
-	"time"
-
-	"golang.org/x/sys/unix"
+	"runtime"
 
 	"github.com/apollo-11/apollo/events"
-)
-
-// Times of the supervisor, apart from the plan's own.
-const (
-	linger         = time.Second      // what a stage left behind may go on, so that a pipe's reader can finish
-	leftoverGrace  = 2 * time.Second  // at most, between TERM and KILL of leftovers
-	killPatience   = 10 * time.Second // after which a process that survives KILL is given up and reported
-	zombieInterval = 5 * time.Second  // between looks for zombies while a stage runs
-)
-
-// phase is where an attempt stands.
-type phase int
-
-const (
-	running     phase = iota // the stage's own process runs undisturbed
-	lingering                // it has ended; what it left behind gets a moment
-	terminating              // TERM was sent
-	killing                  // KILL was sent
-	over                     // nothing of the attempt runs any more
 )
 
 // supervisor starts attempts for the executors that run programs.
@@ -42,39 +18,6 @@ type supervisor struct {
 func newSupervisor(s Settings) *supervisor {
 	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}}
 }
-
-// attempt supervises the processes of one attempt, all of it on one thread.
-type attempt struct {
-	ctx     context.Context
-	call    *Call
-	proc    process
-	tree    tree
-	streams [2]stream
-	spares  *spares
-	fifo    fifo
-	marks   segmentMarks
-	wake    *waker
-	buf     []byte
-
-	phase     phase
-	until     time.Time       // end of the present phase; zero is never
-	pause     time.Duration   // between looks at the tree, once the leader has ended
-	empty     int             // looks at the tree, one after the other, that found nobody
-	exited    bool            // the stage's own process is a zombie
-	end       time.Time       // when it became one
-	looked    time.Time       // when zombies were last looked for
-	stopped   *events.Failure // why the attempt was stopped, nil when it ended by itself
-	leftovers map[int]bool
-	stuck     []string // processes that survived KILL
-}
-
-// stream is one output of the stage: the end of the pipe to read, and the log.
-type stream struct {
-	fd      int // -1 at the end
-	capture capture
-}
-
-var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 // supervise runs a program as an attempt of the call and returns when nothing of it is left.
 func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result, *events.Failure) {
@@ -96,19 +39,17 @@ func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
 	a := &attempt{ctx: ctx, call: c, tree: tree{mark: mark, seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
-	err = onOwnThread(func() error {
-		failure = a.run(p, env.list(), result)
-		return nil
-	})
-	s.spares.giveFIFO(fifo)
-	if err != nil {
-		return result, systemFailure("prepare a thread", err)
-	}
+	runtime.LockOSThread()
+	failure = a.run(p, env.list(), result)
+	runtime.UnlockOSThread()
+	s.spares.giveFIFO(fifo, a.clean)
 	if failure == nil {
 		result.Values, failure = readOutputs(outputsPath(c))
 	}
-	for _, name := range []string{"out", "tmp", "."} {
-		s.spares.giveDir(filepath.Join(c.Dir, name))
+	if a.clean { // else a stray process might still write there
+		for _, name := range []string{"out", "tmp", "."} {
+			s.spares.giveDir(filepath.Join(c.Dir, name))
+		}
 	}
 	return result, failure
 }
@@ -124,284 +65,4 @@ func (s *supervisor) makeDirs(dir string, names ...string) error {
 		}
 	}
 	return nil
-}
-
-// run is the life of the attempt, from start to the last process.
-func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
-	if cause := stopCause(a.ctx); cause != nil {
-		return cause
-	}
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	a.buf = *buf
-	failure := a.start(p, env)
-	defer a.release()
-	if failure != nil {
-		return failure
-	}
-	stop := context.AfterFunc(a.ctx, a.wake.wake)
-	defer stop()
-	if a.call.Started != nil {
-		a.call.Started(a.proc.pid)
-	}
-	a.looked = time.Now()
-	if a.call.Timeout > 0 {
-		a.until = a.looked.Add(a.call.Timeout)
-	}
-	a.spares.refill()
-	for a.phase != over {
-		a.poll()
-		a.advance(time.Now())
-	}
-	return a.finish(result)
-}
-
-// start opens what the attempt needs and starts its process.
-func (a *attempt) start(p program, env []string) *events.Failure {
-	a.proc.pidfd = -1
-	for i := range a.streams {
-		a.streams[i].fd = -1
-	}
-	var err error
-	if a.wake, err = newWaker(); err != nil {
-		return systemFailure("make an event descriptor", err)
-	}
-	a.fifo.drain(a.buf, func([]byte) {}) // nothing of an earlier attempt
-	var write [2]int
-	for i, name := range []string{"stdout", "stderr"} {
-		s := &a.streams[i]
-		if s.fd, write[i], err = pipe(); err != nil {
-			return systemFailure("make a pipe", err)
-		}
-		defer unix.Close(write[i])
-		s.capture = capture{path: filepath.Join(a.call.LogDir, name), part: logPart, mask: newMasker(a.call.Secrets)}
-	}
-	var failure *events.Failure
-	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, write[0], write[1])
-	a.tree.leader = a.proc.pid
-	return failure
-}
-
-// release gives back what start opened.
-func (a *attempt) release() {
-	for i := range a.streams {
-		a.streams[i].close()
-	}
-	if a.wake != nil {
-		a.wake.close()
-	}
-	if a.proc.pidfd >= 0 {
-		unix.Close(a.proc.pidfd)
-	}
-}
-
-func (s *stream) close() {
-	if s.fd >= 0 {
-		unix.Close(s.fd)
-		s.fd = -1
-	}
-}
-
-// poll waits until something happens or is due, and takes in what the stage wrote.
-func (a *attempt) poll() {
-	fds := [...]unix.PollFd{
-		{Fd: int32(a.streams[0].fd), Events: unix.POLLIN},
-		{Fd: int32(a.streams[1].fd), Events: unix.POLLIN},
-		{Fd: int32(a.fifo.fd), Events: unix.POLLIN},
-		{Fd: int32(a.proc.pidfd), Events: unix.POLLIN},
-		{Fd: int32(a.wake.fd), Events: unix.POLLIN},
-	}
-	if a.exited {
-		fds[3].Fd = -1
-	}
-	if a.phase != running {
-		fds[4].Fd = -1 // stays readable, and has nothing new to say
-	}
-	ready, err := unix.Poll(fds[:], a.timeout(time.Now()))
-	if err != nil || ready == 0 {
-		return
-	}
-	for i := range a.streams {
-		if fds[i].Revents != 0 {
-			a.streams[i].receive(a.buf)
-		}
-	}
-	now := time.Now()
-	if fds[2].Revents != 0 {
-		if n, _ := unix.Read(a.fifo.fd, a.buf); n > 0 {
-			a.marks.receive(a.buf[:n], now)
-		}
-	}
-	if fds[3].Revents != 0 {
-		a.exited, a.end = true, now
-	}
-}
-
-// receive reads once, so that no stream can keep the supervisor from the others.
-func (s *stream) receive(buf []byte) {
-	n, err := unix.Read(s.fd, buf)
-	switch {
-	case n > 0:
-		s.capture.write(buf[:n])
-	case err == nil || !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
-		s.close()
-	}
-}
-
-// timeout is how long poll may sleep, in milliseconds.
-func (a *attempt) timeout(now time.Time) int {
-	wait := zombieInterval
-	if a.exited {
-		a.pause = min(max(2*a.pause, time.Millisecond), 50*time.Millisecond)
-		wait = a.pause
-	}
-	if !a.until.IsZero() {
-		wait = min(wait, a.until.Sub(now))
-	}
-	return int(max(0, wait+time.Millisecond-1) / time.Millisecond)
-}
-
-// advance moves the attempt on to its next phase, when it is time for that.
-func (a *attempt) advance(now time.Time) {
-	if a.phase == running {
-		a.leaveRunning(now)
-	}
-	if a.exited && a.phase != running && a.settled(now) {
-		a.phase = over
-		return
-	}
-	due := !a.until.IsZero() && !now.Before(a.until)
-	switch {
-	case a.phase == lingering && due:
-		a.enter(terminating, unix.SIGTERM, now.Add(min(a.grace(), leftoverGrace)))
-	case a.phase == terminating && due:
-		a.enter(killing, unix.SIGKILL, now.Add(killPatience))
-	case a.phase == killing && due:
-		a.giveUp()
-	case a.phase == killing:
-		a.signal(unix.SIGKILL)
-	}
-}
-
-func (a *attempt) leaveRunning(now time.Time) {
-	switch cause := stopCause(a.ctx); {
-	case a.exited:
-		a.phase, a.until = lingering, now.Add(linger)
-	case cause != nil:
-		a.stopped = cause
-	case !a.until.IsZero() && !now.Before(a.until):
-		a.stopped = &events.Failure{Class: events.Timeout, Expected: a.call.Timeout.String(),
-			Reason: fmt.Sprintf("the stage ran over its time-out of %s and was ended", a.call.Timeout)}
-	case now.Sub(a.looked) >= zombieInterval:
-		if a.looked = now; haveOrphans() {
-			reapZombies(processTable(), a.tree.seen)
-		}
-	}
-	if a.stopped != nil {
-		a.enter(terminating, unix.SIGTERM, now.Add(a.grace()))
-	}
-}
-
-func (a *attempt) enter(next phase, sig unix.Signal, until time.Time) {
-	a.phase, a.until, a.pause = next, until, 0
-	a.signal(sig)
-}
-
-func (a *attempt) grace() time.Duration {
-	if a.call.Grace > 0 {
-		return a.call.Grace
-	}
-	return DefaultGrace
-}
-
-// settled reports whether nothing of the attempt runs and its output is complete. A pipe that is still open though no
-// process of the attempt is left is in the hands of somebody unknown, and is waited for until the phase ends.
-func (a *attempt) settled(now time.Time) bool {
-	if haveOrphans() {
-		if len(a.tree.living()) > 0 {
-			a.empty = 0
-			return false
-		}
-		if a.empty++; a.empty < 2 && haveOrphans() {
-			return false // look once more: a zombie may have lost its parent while the table was read
-		}
-	}
-	open := a.streams[0].fd >= 0 || a.streams[1].fd >= 0
-	return !open || !now.Before(a.until)
-}
-
-// signal reaches the whole tree: the stage's process group at one blow, and one by one what has left it.
-func (a *attempt) signal(sig unix.Signal) {
-	members := a.tree.living()
-	_ = unix.Kill(-a.proc.pid, sig) // the leader is not waited for yet, so the number is still its own
-	for _, m := range members {
-		if a.exited && a.stopped == nil {
-			a.note(m.pid)
-		}
-		if m.group != a.proc.pid {
-			m.signal(sig)
-		}
-	}
-	if sig == unix.SIGTERM { // a stopped process hears TERM only when it goes on
-		_ = unix.Kill(-a.proc.pid, unix.SIGCONT)
-		for _, m := range members {
-			m.signal(unix.SIGCONT)
-		}
-	}
-}
-
-func (a *attempt) note(pid int) {
-	if a.leftovers == nil {
-		a.leftovers = make(map[int]bool)
-	}
-	a.leftovers[pid] = true
-}
-
-// giveUp ends the wait for processes that the kernel does not let die, such as those that hang on a dead disk.
-func (a *attempt) giveUp() {
-	for _, m := range a.tree.living() {
-		a.stuck = append(a.stuck, fmt.Sprint(m.pid))
-	}
-	if !a.exited {
-		a.stuck = append(a.stuck, fmt.Sprint(a.proc.pid))
-	}
-	a.phase = over
-}
-
-// finish collects the process and everything that it wrote.
-func (a *attempt) finish(result *Result) *events.Failure {
-	if !a.exited {
-		a.end = time.Now()
-	}
-	a.fifo.drain(a.buf, func(p []byte) { a.marks.receive(p, a.end) })
-	result.Segments = a.marks.until(a.end)
-	result.Stdout = a.streams[0].capture.close()
-	result.Stderr = a.streams[1].capture.close()
-	result.Leftovers = len(a.leftovers)
-	var status unix.WaitStatus
-	if a.exited {
-		status, result.Usage = a.proc.wait()
-	}
-	if len(a.stuck) > 0 {
-		return &events.Failure{Class: events.System, Actual: "pid " + strings.Join(a.stuck, ", "),
-			Reason: "processes of the stage survived KILL; the kernel holds them"}
-	}
-	return outcome(status, a.stopped)
-}
-
-// wait collects the leader, which is a zombie by now.
-func (p process) wait() (unix.WaitStatus, Usage) {
-	var status unix.WaitStatus
-	var ru, own unix.Rusage
-	for {
-		if _, err := unix.Wait4(p.pid, &status, 0, &ru); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	leaders.Delete(p.pid)
-	usage := Usage{User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano())}
-	if unix.Getrusage(unix.RUSAGE_SELF, &own) == nil && ru.Maxrss > own.Maxrss {
-		usage.MaxRSS = ru.Maxrss << 10
-	}
-	return status, usage
 }

@@ -1,0 +1,170 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/apollo-11/apollo/configs"
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/handlers/stage"
+	"github.com/apollo-11/apollo/handlers/trigger"
+	"github.com/apollo-11/apollo/router"
+	"github.com/apollo-11/apollo/storage/artifacts"
+	"github.com/apollo-11/apollo/storage/sqlite"
+)
+
+// node is a data directory in use: its lock, store, artifacts and engine.
+type node struct {
+	app       *app
+	dir       string // absolute
+	lock      *sqlite.Lock
+	store     *sqlite.Store
+	artifacts *artifacts.Store
+	engine    *router.Engine
+	logger    zerolog.Logger
+}
+
+func newID() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }
+
+// open takes the data directory and makes everything in it ready, but starts nothing.
+func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error) {
+	dir, err := filepath.Abs(a.data)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	n = &node{app: a, dir: dir, logger: logger}
+	if n.lock, err = sqlite.TakeLock(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close(context.Background()))
+		}
+	}()
+	if n.store, err = sqlite.Open(dir, sqlite.Options{Clock: time.Now, Logger: logger, OnFatal: fatal, Fail: failpoint(a.env)}); err != nil {
+		return nil, err
+	}
+	if n.artifacts, err = artifacts.Open(filepath.Join(dir, "artifacts")); err != nil {
+		return nil, err
+	}
+	uuid.EnableRandPool()
+	owner := dir
+	executors := map[string]executor.Executor{}
+	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {
+		executors[x.Spec().Name] = x
+	}
+	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
+		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
+	n.engine, err = router.New(router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
+		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
+		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }})
+	return n, err
+}
+
+func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) error {
+	orphans, err := executor.KillOrphans(ctx, owner)
+	for _, o := range orphans {
+		logger.Warn().Interface("process", o).Msg("ended a process that an engine which died had left behind")
+	}
+	return err
+}
+
+func firstOf(values []string, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return values[0], nil
+}
+
+// close gives everything back, in the order in which it depends on each other.
+func (n *node) close(ctx context.Context) error {
+	var errs []error
+	if n.engine != nil {
+		errs = append(errs, n.engine.Stop(ctx))
+	}
+	if n.artifacts != nil {
+		errs = append(errs, n.artifacts.Close())
+	}
+	if n.store != nil {
+		errs = append(errs, n.store.Close())
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// register makes a pipeline known to the engine. What this version cannot run yet is refused when it is asked for.
+func (n *node) register(p *configs.Pipeline) error {
+	plan := p.Plan()
+	r := router.Pipeline{Plan: plan}
+	if resolved, problems := configs.ResolveParams(plan, nil); len(problems) == 0 && len(resolved) > 0 {
+		b, err := json.Marshal(resolved)
+		if err != nil {
+			return err
+		}
+		r.Defaults = b
+	} else if len(problems) > 0 {
+		r.Missing = &trigger.Refusal{Code: "E_PARAM", Reason: problems[0].Message}
+	}
+	if problems := configs.NotYet(plan); len(problems) > 0 {
+		r.Refusal = &trigger.Refusal{Code: problems[0].Code, Reason: problems[0].Message}
+	}
+	return n.engine.Register(r)
+}
+
+// secrets reads secret:// references: APOLLO_SECRET_<NAME>, or a file of mode 0600 below secrets in the data directory.
+// While a secret is being replaced, <name>.next holds the one to come.
+func (a *app) secrets(dir string) func(ref string) ([]string, error) {
+	return func(ref string) ([]string, error) {
+		name, ok := strings.CutPrefix(ref, "secret://")
+		if !ok || strings.ContainsAny(name, "/\\.") || name == "" {
+			return nil, fmt.Errorf("E_SECRET: %q is no reference of the form secret://name", ref)
+		}
+		variable := "APOLLO_SECRET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		if v := a.env(variable); v != "" {
+			return []string{v}, longEnough(name, v)
+		}
+		path := filepath.Join(dir, "secrets", name)
+		value, err := secretFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("E_SECRET: the secret %q is neither in %s nor in %s: %w", name, variable, path, err)
+		}
+		values := []string{value}
+		if next, err := secretFile(path + ".next"); err == nil {
+			values = append(values, next)
+		}
+		return values, longEnough(name, value)
+	}
+}
+
+func secretFile(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", errors.New("there is no such file")
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("its mode is %v; chmod 600 it", info.Mode().Perm())
+	}
+	b, err := os.ReadFile(path)
+	return strings.TrimRight(string(b), "\r\n"), err
+}
+
+const minSecret = 8 // bytes: a shorter secret is guessed, and masks half a log
+
+func longEnough(name, value string) error {
+	if len(value) < minSecret {
+		return fmt.Errorf("E_SECRET_SHORT: the secret %q has fewer than %d bytes", name, minSecret)
+	}
+	return nil
+}

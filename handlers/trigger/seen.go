@@ -1,0 +1,96 @@
+package trigger
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"sync"
+	"syscall"
+)
+
+// Fingerprint tells whether a file is still the one that was handled. It is a shortcut: what a file is, its content
+// says.
+type Fingerprint struct {
+	Inode  uint64 `json:"inode"`
+	Size   int64  `json:"size"`
+	MTime  int64  `json:"mtime"` // nanoseconds
+	Change int64  `json:"ctime"` // nanoseconds; a rename into the folder moves it
+}
+
+func fingerprint(info fs.FileInfo) Fingerprint {
+	f := Fingerprint{Size: info.Size(), MTime: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.Inode, f.Change = st.Ino, st.Ctim.Nano()
+	}
+	return f
+}
+
+// Seen is a file of handled names, one JSON line each, the last line of a name counting. Losing it costs a reading of
+// every file that is still there; the inbox then finds them to be duplicates.
+type Seen struct {
+	path string
+	mu   sync.Mutex
+	file *os.File
+}
+
+type seenLine struct {
+	Name  string      `json:"name"`
+	Print Fingerprint `json:"print"`
+}
+
+// OpenSeen opens or makes the file.
+func OpenSeen(path string) (*Seen, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the list of handled files: %w", err)
+	}
+	return &Seen{path: path, file: f}, nil
+}
+
+// Load gives what is in the file; a line that was cut short is passed over.
+func (s *Seen) Load() map[string]Fingerprint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]Fingerprint{}
+	if _, err := s.file.Seek(0, 0); err != nil {
+		return all
+	}
+	lines := bufio.NewScanner(s.file)
+	for lines.Scan() {
+		var l seenLine
+		if json.Unmarshal(lines.Bytes(), &l) == nil {
+			all[l.Name] = l.Print
+		}
+	}
+	return all
+}
+
+// Save appends a name.
+func (s *Seen) Save(name string, print Fingerprint) error {
+	b, err := json.Marshal(seenLine{name, print})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err = s.file.Write(append(b, '\n'))
+	return err
+}
+
+// Close closes the file.
+func (s *Seen) Close() error { return errors.Join(s.file.Close()) }
+
+// temporaryNames are those that uploaders and editors use until a file is whole, and files that are never data.
+// Measured and read: testdata/temp_name_patterns.tsv.
+var temporaryNames = regexp.MustCompile(`(?i)^(` +
+	`\..+\.[a-z0-9]{6}` + // rsync
+	`|\.in\..*|\.pureftpd-upload\..*|\.syncthing\..*|~syncthing~.*|\.goutputstream-.*|\.~tmp~|\.rsync-partial` +
+	`|.*\.(filepart|part|partial|crdownload|download|tmp|temp|swp|swx)` +
+	`|.*~|~\$.*|\.~lock\..*|#.*#|\.#.*|4913` +
+	`|\.nfs[0-9a-f]+|\.fuse_hidden.*|\._.*|\.ds_store|thumbs\.db|desktop\.ini)$`)
+
+func temporary(name string) bool { return temporaryNames.MatchString(name) }

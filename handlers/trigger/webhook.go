@@ -1,0 +1,310 @@
+package trigger
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/contract"
+)
+
+// MaxBody is how many bytes a post may have when its hook says nothing: what GitHub sends at most.
+const MaxBody = 25 << 20
+
+// Route is one hook: the last part of its address, and the pipeline that its posts are meant for.
+type Route struct {
+	Pipeline string
+	Hook     events.WebhookTrigger
+}
+
+type route struct {
+	Route
+	scheme  scheme
+	limit   int64
+	trigger string
+	refused refusals
+}
+
+// Hooks serves POST /hooks/{path}. A post is looked up, bounded, read raw, verified, parsed and only then stored; it is
+// answered with 202 once its run is durable. Routes are replaced whole, while posts are served.
+type Hooks struct {
+	inbox   Inbox
+	secrets func(ref string) ([]string, error)
+	clock   func() time.Time
+	logger  zerolog.Logger
+	routes  atomic.Pointer[map[string]*route]
+	buffers sync.Pool
+}
+
+// NewHooks makes a handler without routes. secrets gives the value of a secret:// reference, or two while one replaces
+// the other.
+func NewHooks(inbox Inbox, secrets func(ref string) ([]string, error), clock func() time.Time, logger zerolog.Logger) *Hooks {
+	h := &Hooks{inbox: inbox, secrets: secrets, clock: clock, logger: logger}
+	h.buffers.New = func() any { return new(bytes.Buffer) }
+	h.SetRoutes(nil)
+	return h
+}
+
+// SetRoutes replaces the table of hooks.
+func (h *Hooks) SetRoutes(routes []Route) {
+	table := make(map[string]*route, len(routes))
+	for _, r := range routes {
+		s, ok := schemeOf(r.Hook.Scheme)
+		if !ok {
+			h.logger.Error().Str("hook", r.Hook.Path).Str("scheme", r.Hook.Scheme).Msg("hook left out: no such scheme")
+			continue
+		}
+		limit := r.Hook.MaxBody
+		if limit == 0 {
+			limit = MaxBody
+		}
+		table[r.Hook.Path] = &route{Route: r, scheme: s, limit: limit, trigger: "webhook:/hooks/" + r.Hook.Path}
+	}
+	h.routes.Store(&table)
+}
+
+// ServeHTTP takes one post.
+func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, _ := strings.CutPrefix(r.URL.Path, "/hooks/")
+	to := (*h.routes.Load())[path]
+	switch {
+	case to == nil:
+		refuse(w, http.StatusNotFound, "E_HOOK", "there is no such hook")
+		return
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, "E_METHOD", "a hook takes POST")
+		return
+	case r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity":
+		refuse(w, http.StatusUnsupportedMediaType, "E_ENCODING", "a compressed body is not taken")
+		return
+	case r.ContentLength > to.limit:
+		h.tooLarge(w, to)
+		return
+	}
+	buffer, _ := h.buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() < 1<<20 {
+			buffer.Reset()
+			h.buffers.Put(buffer)
+		}
+	}()
+	if _, err := io.Copy(buffer, http.MaxBytesReader(w, r.Body, to.limit)); err != nil {
+		var over *http.MaxBytesError
+		if errors.As(err, &over) {
+			h.tooLarge(w, to)
+			return
+		}
+		refuse(w, http.StatusBadRequest, "E_BODY", "the body did not arrive whole")
+		return
+	}
+	h.take(w, r, to, buffer.Bytes())
+}
+
+func (h *Hooks) tooLarge(w http.ResponseWriter, to *route) {
+	w.Header().Set("Connection", "close")
+	refuse(w, http.StatusRequestEntityTooLarge, "E_BODY_SIZE", "the body is larger than "+strconv.FormatInt(to.limit, 10)+" bytes")
+}
+
+// take verifies, parses and stores a post that was read whole. body belongs to the caller.
+func (h *Hooks) take(w http.ResponseWriter, r *http.Request, to *route, body []byte) {
+	if refusal := h.verify(r.Header, body, to); refusal != nil {
+		h.remember(r.Context(), to, refusal)
+		refuse(w, http.StatusUnauthorized, refusal.Code, refusal.Reason)
+		return
+	}
+	if status, code, why := wellFormed(r.Header.Get("Content-Type"), body); status != 0 {
+		refuse(w, status, code, why)
+		return
+	}
+	d := &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Key: keyOf(to, r.Header, body),
+		Headers: kept(r.Header), Body: bytes.Clone(body), Traceparent: r.Header.Get("Traceparent")}
+	receipt, err := h.inbox.Accept(r.Context(), d)
+	if err != nil {
+		h.notStored(w, err)
+		return
+	}
+	answer(w, receipt)
+}
+
+func (h *Hooks) verify(header http.Header, body []byte, to *route) *Refusal {
+	var secrets []string
+	if to.scheme.name != "none" {
+		var err error
+		if secrets, err = h.secrets(to.Hook.Secret); err != nil || len(secrets) == 0 {
+			h.logger.Error().Err(err).Str("hook", to.Hook.Path).Str("secret", to.Hook.Secret).Msg("the secret of a hook cannot be read")
+			return errSignature
+		}
+	}
+	return to.scheme.verify(header, body, secrets, h.clock())
+}
+
+// refusals bounds how many badly signed posts of a hook are stored: the rest is only counted.
+type refusals struct {
+	mu      sync.Mutex
+	minute  int64
+	stored  int
+	dropped int
+}
+
+const refusalsPerMinute = 60
+
+// remember makes a badly signed post of a known hook visible, without a byte of its body.
+func (h *Hooks) remember(ctx context.Context, to *route, refusal *Refusal) {
+	minute := h.clock().Unix() / 60
+	to.refused.mu.Lock()
+	if to.refused.minute != minute {
+		if to.refused.dropped > 0 {
+			h.logger.Warn().Str("hook", to.Hook.Path).Int("posts", to.refused.dropped).Msg("further badly signed posts were refused and not recorded")
+		}
+		to.refused.minute, to.refused.stored, to.refused.dropped = minute, 0, 0
+	}
+	full := to.refused.stored >= refusalsPerMinute
+	if full {
+		to.refused.dropped++
+	} else {
+		to.refused.stored++
+	}
+	to.refused.mu.Unlock()
+	if full {
+		return
+	}
+	if _, err := h.inbox.Accept(ctx, &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Refused: refusal}); err != nil {
+		h.logger.Warn().Err(err).Str("hook", to.Hook.Path).Msg("record a badly signed post")
+	}
+}
+
+// wellFormed holds the body against its media type. JSON is read strictly; status 0 is well.
+func wellFormed(contentType string, body []byte) (status int, code, why string) {
+	media, _, err := mime.ParseMediaType(contentType)
+	switch {
+	case contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
+	case err == nil && media == "application/x-www-form-urlencoded":
+		form, err := url.ParseQuery(string(body))
+		if err != nil {
+			return http.StatusBadRequest, "E_FORM", "the form cannot be read"
+		}
+		if !form.Has("payload") {
+			return 0, "", ""
+		}
+		body = []byte(form.Get("payload"))
+	default:
+		return http.StatusUnsupportedMediaType, "E_MEDIA_TYPE", "a hook takes application/json or a form"
+	}
+	if _, err := contract.DecodeStrict(body); err != nil {
+		var e *contract.DecodeError
+		if errors.As(err, &e) {
+			return http.StatusBadRequest, e.Code, e.Error()
+		}
+		return http.StatusBadRequest, "E_JSON", err.Error()
+	}
+	return 0, "", ""
+}
+
+// keyOf is what makes two posts the same: the header that the hook or its scheme names, else the body.
+func keyOf(to *route, h http.Header, body []byte) string {
+	name := to.scheme.key
+	if own, ok := strings.CutPrefix(to.Hook.Key, "header:"); ok {
+		name = own
+	}
+	if name != "" {
+		if v := h.Get(name); v != "" && len(v) <= 512 {
+			return v
+		}
+	}
+	return events.DigestOf(body).String()
+}
+
+// keptHeaders may be stored: what a pipeline may want to know, and nothing that opens a door.
+var keptHeaders = []string{"Content-Type", "User-Agent", "X-Github-Event", "X-Github-Delivery", "X-Gitlab-Event", "X-Gitea-Event",
+	"X-Gogs-Event", "X-Shopify-Topic", "X-Event-Key", "Webhook-Id", "Webhook-Timestamp", "Ce-Id", "Ce-Type", "Ce-Source", "Traceparent"}
+
+const maxHeader = 1 << 10 // bytes kept of one header
+
+func kept(h http.Header) map[string]string {
+	all := make(map[string]string, 4)
+	for _, name := range keptHeaders {
+		if v := h.Get(name); v != "" {
+			all[name] = v[:min(len(v), maxHeader)]
+		}
+	}
+	return all
+}
+
+func (h *Hooks) notStored(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, ErrBusy):
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusTooManyRequests, "E_BUSY", "the queue is full; nothing was stored")
+	case errors.Is(err, ErrFull):
+		refuse(w, http.StatusInsufficientStorage, "E_STORE_FULL", "no space left; nothing was stored")
+	case errors.Is(err, ErrClosed):
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusServiceUnavailable, "E_CLOSED", "the engine is stopping; nothing was stored")
+	default:
+		h.logger.Error().Err(err).Msg("store a post")
+		refuse(w, http.StatusInternalServerError, "E_STORE", "the post could not be stored")
+	}
+}
+
+// answer says what became of a stored post.
+func answer(w http.ResponseWriter, r Receipt) {
+	b := make([]byte, 0, 192)
+	b = append(b, `{"delivery":"`...)
+	b = append(b, r.Delivery.String()...)
+	b = append(b, `","fate":"`...)
+	b = append(b, r.Fate...)
+	if !r.Run.IsZero() {
+		b = append(append(b, `","run":"`...), r.Run.String()...)
+	}
+	b = append(b, '"')
+	status := http.StatusAccepted
+	switch r.Fate {
+	case "duplicate":
+		status = http.StatusOK
+		b = append(b, `,"duplicate":true,"duplicate_of":"`...)
+		b = append(append(b, r.DuplicateOf.String()...), '"')
+	case "rejected":
+		status = http.StatusUnprocessableEntity
+		detail, _ := json.Marshal(struct {
+			Code   string `json:"code"`
+			Reason string `json:"reason"`
+		}{r.Code, r.Reason})
+		b = append(append(b, ','), detail[1:len(detail)-1]...)
+	}
+	reply(w, status, append(b, '}', '\n'))
+}
+
+func refuse(w http.ResponseWriter, status int, code, reason string) {
+	b, _ := json.Marshal(struct {
+		Code   string `json:"code"`
+		Reason string `json:"reason"`
+	}{code, reason})
+	reply(w, status, append(b, '\n'))
+}
+
+func reply(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// NewServer gives a server with the bounds that an open port needs.
+func NewServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 60 * time.Second,
+		MaxHeaderBytes: 32 << 10}
+}
