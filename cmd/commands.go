@@ -226,38 +226,21 @@ func (a *app) printVerdict(r replayJSON) {
 }
 
 func (a *app) replayAll(ctx context.Context, s *sqlite.Store) error {
-	var page storage.Page
 	differs := 0
-	for {
-		rows, err := s.Runs(ctx, storage.RunFilter{Page: page})
-		if err != nil {
-			return err
+	_, err := replayLog(ctx, s, func(r replayJSON) error {
+		if r.Verdict != "same" {
+			differs++
 		}
-		for _, r := range rows {
-			result, _, err := replay(ctx, s, r.ID, 0, nil)
-			if err != nil {
-				return err
-			}
-			if result.Verdict != "same" {
-				differs++
-			}
-			if a.output != "text" {
-				if err := writeJSON(a.out, result, false); err != nil {
-					return err
-				}
-			} else {
-				a.printVerdict(result)
-			}
-			page.After = r.ID
+		if a.output != "text" {
+			return writeJSON(a.out, r, false)
 		}
-		if len(rows) == 0 {
-			break
-		}
+		a.printVerdict(r)
+		return nil
+	})
+	if err == nil && differs > 0 {
+		err = silent(exitDiffers)
 	}
-	if differs > 0 {
-		return silent(exitDiffers)
-	}
-	return nil
+	return err
 }
 
 func (a *app) storeCommand() *cobra.Command {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/handlers/stage"
+	"github.com/apollo-11/apollo/router"
 )
 
 // Exit codes.
@@ -49,6 +51,7 @@ type app struct {
 	env      func(string) string
 	tasks    map[string]executor.Task
 	say      *lang.Printer
+	tune     func(*stage.Steps, *router.Options) // the benchmark's hooks; nil otherwise
 
 	data      string // directory
 	pipelines string // directory
@@ -121,7 +124,7 @@ func (a *app) commands() []*cobra.Command {
 		a.demoCommand(), a.initCommand(), a.validateCommand(), a.schemaCommand(), a.explainCommand(),
 		a.serveCommand(), a.runCommand(), a.runsCommand(), a.showCommand(), a.logsCommand(), a.eventsCommand(),
 		a.cancelCommand(), a.replayCommand(), a.graphCommand(), a.inboxCommand(), a.storeCommand(),
-		a.completionCommand(), a.versionCommand(),
+		a.benchCommand(), a.subjectCommand(), a.completionCommand(), a.versionCommand(),
 	}
 }
 

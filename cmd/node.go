@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,9 @@ type node struct {
 	logger    zerolog.Logger
 }
 
+// poolRandomness lets ids read the system's randomness in batches.
+var poolRandomness = sync.OnceFunc(uuid.EnableRandPool)
+
 func newID() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }
 
 // open takes the data directory and makes everything in it ready, but starts nothing.
@@ -57,7 +61,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	if n.artifacts, err = artifacts.Open(filepath.Join(dir, "artifacts")); err != nil {
 		return nil, err
 	}
-	uuid.EnableRandPool()
+	poolRandomness()
 	owner := dir
 	executors := map[string]executor.Executor{}
 	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {
@@ -65,9 +69,13 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
-	n.engine, err = router.New(router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
+	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
-		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }})
+		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }}
+	if a.tune != nil {
+		a.tune(runner, &o)
+	}
+	n.engine, err = router.New(o)
 	return n, err
 }
 

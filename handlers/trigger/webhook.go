@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -221,7 +222,7 @@ func keyOf(to *route, h http.Header, body []byte) string {
 		name = own
 	}
 	if name != "" {
-		if v := h.Get(name); v != "" && len(v) <= 512 {
+		if v := h.Get(name); v != "" && len(v) <= 512 && utf8.ValidString(v) {
 			return v
 		}
 	}
@@ -238,7 +239,7 @@ func kept(h http.Header) map[string]string {
 	all := make(map[string]string, 4)
 	for _, name := range keptHeaders {
 		if v := h.Get(name); v != "" {
-			all[name] = v[:min(len(v), maxHeader)]
+			all[name] = strings.ToValidUTF8(v[:min(len(v), maxHeader)], "")
 		}
 	}
 	return all
