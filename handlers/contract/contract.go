@@ -109,12 +109,12 @@ func cappedRegexp(pattern string) (jsonschema.Regexp, error) {
 
 // plain gives the first cause of a schema that is no valid schema, without the library's addresses.
 func plain(err error, doc any) error {
-	var invalid *jsonschema.SchemaValidationError
-	var violations *jsonschema.ValidationError
-	if errors.As(err, &invalid) && errors.As(invalid.Err, &violations) {
-		report := &Report{}
-		flatten(report, violations, doc)
-		return fmt.Errorf("the schema is not valid: %v", report.Violations[0])
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if violations, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
+			report := &Report{}
+			flatten(report, violations, doc)
+			return fmt.Errorf("the schema is not valid: %v", report.Violations[0])
+		}
 	}
 	if loading, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
 		return loading.Err

@@ -22,13 +22,15 @@ func (c *Contract) check(r *Report, v any) {
 	if c == nil {
 		return
 	}
-	if err := c.schema.Validate(v); err != nil {
-		flatten(r, func() *jsonschema.ValidationError {
-			target := &jsonschema.ValidationError{}
-			_ = errors.As(err, &target)
-			return target
-		}(), v) //nolint:errcheck,forcetypeassert // the library promises it
+	if err := c.validate(v); err != nil {
+		flatten(r, err, v)
 	}
+}
+
+// validate gives the library's errors, or nil.
+func (c *Contract) validate(v any) *jsonschema.ValidationError {
+	bad, _ := errors.AsType[*jsonschema.ValidationError](c.schema.Validate(v)) // it promises no other type
+	return bad
 }
 
 // finding is one leaf of the library's tree of errors. Its violation is made only if the report keeps it.

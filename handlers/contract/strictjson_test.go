@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func want(t testing.TB, got, want any) {
-	t.Helper()
+func want(tb testing.TB, got, want any) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("differs (-want +got):\n%s", diff)
+		tb.Errorf("differs (-want +got):\n%s", diff)
 	}
 }
 

@@ -14,14 +14,14 @@ import (
 	"github.com/apollo-11/apollo/events"
 )
 
-func workDir(t testing.TB) (*os.Root, string) {
-	t.Helper()
-	dir := t.TempDir()
+func workDir(tb testing.TB) (*os.Root, string) {
+	tb.Helper()
+	dir := tb.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = root.Close() })
+	tb.Cleanup(func() { _ = root.Close() })
 	return root, dir
 }
 
@@ -69,7 +69,7 @@ func TestPutFileNeverSharesAnInode(t *testing.T) {
 func TestPutFileFromAnotherFileSystem(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
-	dir, err := os.MkdirTemp("/dev/shm", "artifacts")
+	dir, err := os.MkdirTemp("/dev/shm", "artifacts") //nolint:usetesting // another file system is the point
 	if err != nil {
 		t.Skip("no second file system: ", err)
 	}

@@ -22,26 +22,26 @@ import (
 	"github.com/apollo-11/apollo/storage"
 )
 
-func open(t testing.TB) (*Store, string) {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "artifacts")
+func open(tb testing.TB) (*Store, string) {
+	tb.Helper()
+	dir := filepath.Join(tb.TempDir(), "artifacts")
 	s, err := Open(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s, dir
 }
 
-func put(t testing.TB, s *Store, content string) Info {
-	t.Helper()
-	info, err := s.Put(t.Context(), strings.NewReader(content))
+func put(tb testing.TB, s *Store, content string) Info {
+	tb.Helper()
+	info, err := s.Put(tb.Context(), strings.NewReader(content))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return info
 }
@@ -62,19 +62,19 @@ func file(dir string, d events.Digest) string {
 }
 
 // problems runs Check and gives "code place" lines.
-func problems(t testing.TB, s *Store) []string {
-	t.Helper()
+func problems(tb testing.TB, s *Store) []string {
+	tb.Helper()
 	var found []string
 	if err := s.Check(context.Background(), func(p storage.Problem) { found = append(found, p.Code+" "+p.Place) }); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return found
 }
 
-func want(t testing.TB, got, want any) {
-	t.Helper()
+func want(tb testing.TB, got, want any) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("differs (-want +got):\n%s", diff)
+		tb.Errorf("differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -138,11 +138,19 @@ func TestMissing(t *testing.T) {
 	want(t, s.Has(d), false)
 }
 
+// memory gives a directory where a sync costs nothing, if this machine has one.
+func memory() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}
+
 // TestModel compares the store with a map under random operations.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		dir, err := os.MkdirTemp("", "artifacts")
+		dir, err := os.MkdirTemp(memory(), "artifacts") //nolint:usetesting // one for each of the many checks
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -248,8 +256,8 @@ func TestReaderSeek(t *testing.T) {
 	}
 }
 
-func damage(t testing.TB, name string, change func([]byte) []byte) {
-	t.Helper()
+func damage(tb testing.TB, name string, change func([]byte) []byte) {
+	tb.Helper()
 	content, err := os.ReadFile(name)
 	if err == nil {
 		err = os.Chmod(name, 0o600)
@@ -261,7 +269,7 @@ func damage(t testing.TB, name string, change func([]byte) []byte) {
 		err = os.Chmod(name, blobMode)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
