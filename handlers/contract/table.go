@@ -3,7 +3,6 @@ package contract
 import (
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
