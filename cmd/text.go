@@ -109,7 +109,7 @@ func (a *app) colored() bool {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // state gives icon and word of a state: never the colour alone.

@@ -131,9 +131,7 @@ func ParseCloudEvent(b []byte) (Event, Origin, error) {
 // event reads the event out of its envelope; whether the attributes agree is for the caller to check.
 func (env *Envelope) event() (e Event, o Origin, err error) {
 	var subject []string
-	for _, part := range strings.SplitN(env.Subject, "/", 3) {
-		subject = append(subject, part)
-	}
+	subject = append(subject, strings.SplitN(env.Subject, "/", 3)...)
 	pipeline, ok := strings.CutPrefix(env.Source, sourcePrefix)
 	if !ok || len(subject) < 2 || env.Base64 {
 		return e, o, errors.New("not an event of Apollo")

@@ -70,7 +70,7 @@ func putUint(b []byte, number, n uint64) []byte {
 func putInt(b []byte, number uint64, n int64) []byte { return putUint(b, number, zigzag(n)) }
 
 func zigzag(n int64) uint64   { return uint64(n)<<1 ^ uint64(n>>63) } //nolint:gosec // the bit pattern is meant
-func unzigzag(n uint64) int64 { return int64(n>>1) ^ -int64(n&1) }    //nolint:gosec // the bit pattern is meant
+func unzigzag(n uint64) int64 { return int64(n>>1) ^ -int64(n&1) }
 
 // putList appends a list's field; every element is a length and its parts.
 func putList[T any](b []byte, number uint64, list []T, put func([]byte, *T) []byte) []byte {

@@ -155,13 +155,13 @@ func listFields() (list []fieldDoc) {
 		number, _ := binary.Uvarint(d.AppendEncoded(nil))
 		list = append(list, fieldDoc{number, name, strings.ReplaceAll(f.Type.String(), "events.", "")})
 	}
-	slices.SortFunc(list, func(a, b fieldDoc) int { return int(a.number) - int(b.number) }) //nolint:gosec // small
+	slices.SortFunc(list, func(a, b fieldDoc) int { return int(a.number) - int(b.number) })
 	return list
 }
 
 // fill makes a value that is not zero.
 func fill(v reflect.Value) {
-	switch v.Kind() { //nolint:exhaustive // Data has no others
+	switch v.Kind() {
 	case reflect.String:
 		v.SetString("x")
 	case reflect.Int, reflect.Int64:

@@ -107,7 +107,7 @@ func TestFormatDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	var canonical []byte
-	for _, line := range strings.Split(fences["canonical"], "\n") {
+	for line := range strings.SplitSeq(fences["canonical"], "\n") {
 		bytes, _, _ := strings.Cut(line, "#")
 		part, err := hex.DecodeString(strings.ReplaceAll(bytes, " ", ""))
 		if err != nil {

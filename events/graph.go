@@ -27,9 +27,9 @@ func NewGraph(p *Plan, digest Digest) (*Graph, error) {
 			if !ok {
 				return nil, fmt.Errorf("plan %s: stage %q needs %q, which does not come before it", p.Pipeline, s.Name, need)
 			}
-			g.below[above] = append(g.below[above], int32(i)) //nolint:gosec // a plan holds far fewer than 2^31 stages
+			g.below[above] = append(g.below[above], int32(i))
 		}
-		g.index[s.Name] = int32(i) //nolint:gosec // as above
+		g.index[s.Name] = int32(i)
 	}
 	return g, nil
 }

@@ -116,7 +116,7 @@ func (r *Run) create(e *Event) {
 	for i := range stages {
 		r.Stages[i] = Stand{State: Pending, Waits: "dependency", unmet: int32(len(stages[i].Needs))} //nolint:gosec // small
 		if len(stages[i].Needs) == 0 {
-			r.ready = append(r.ready, int32(i)) //nolint:gosec // small
+			r.ready = append(r.ready, int32(i))
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (r *Run) resume() {
 				}
 			}
 			if s.unmet == 0 {
-				r.ready = append(r.ready, int32(i)) //nolint:gosec // small
+				r.ready = append(r.ready, int32(i))
 			}
 		}
 	}

@@ -70,8 +70,7 @@ func TestInvariantErrorNamesEverything(t *testing.T) {
 	s := newSim(g)
 	s.emit(RunCreated, Data{Plan: g.Digest})
 	err := s.run.Apply(&Event{Stream: s.run.ID, Sequence: 2, Type: StageCompleted, Data: Data{Stage: "a"}})
-	var invariant *InvariantError
-	if !errors.As(err, &invariant) {
+	if _, ok := errors.AsType[*InvariantError](err); !ok {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"E_INVARIANT", s.run.ID.String(), "stage a", "stage.completed", "pending", "event 2"} {

@@ -77,7 +77,7 @@ func (u *unit) touch(l *live, e *events.Event) {
 	}
 	if e.Type == events.RunResumed {
 		for i := range l.run.Stages {
-			l.changed = append(l.changed, int32(i)) //nolint:gosec // small
+			l.changed = append(l.changed, int32(i))
 		}
 		return
 	}
@@ -149,9 +149,9 @@ func (u *unit) rollback(l *live, mark int) {
 }
 
 func (u *unit) lastSequence(run events.ID) uint64 {
-	for i := len(u.batch.Events) - 1; i >= 0; i-- {
-		if u.batch.Events[i].Stream == run {
-			return u.batch.Events[i].Sequence
+	for _, v := range slices.Backward(u.batch.Events) {
+		if v.Stream == run {
+			return v.Sequence
 		}
 	}
 	return 0

@@ -315,7 +315,7 @@ func (n noting) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Receip
 func (s *Subject) hooks(pipeline string) (address string, stop func(), err error) {
 	h := trigger.NewHooks(s.Engine, func(string) ([]string, error) { return []string{hookSecret}, nil }, time.Now, zerolog.Nop())
 	h.SetRoutes([]trigger.Route{{Pipeline: pipeline, Hook: events.WebhookTrigger{Path: "bench", Scheme: "github", Secret: "secret://bench"}}})
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}

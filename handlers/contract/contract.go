@@ -109,19 +109,17 @@ func cappedRegexp(pattern string) (jsonschema.Regexp, error) {
 
 // plain gives the first cause of a schema that is no valid schema, without the library's addresses.
 func plain(err error, doc any) error {
-	var invalid *jsonschema.SchemaValidationError
-	var violations *jsonschema.ValidationError
-	if errors.As(err, &invalid) && errors.As(invalid.Err, &violations) {
-		report := &Report{}
-		flatten(report, violations, doc)
-		return fmt.Errorf("the schema is not valid: %v", report.Violations[0])
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if violations, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
+			report := &Report{}
+			flatten(report, violations, doc)
+			return fmt.Errorf("the schema is not valid: %v", report.Violations[0])
+		}
 	}
-	var loading *jsonschema.LoadURLError
-	if errors.As(err, &loading) {
+	if loading, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
 		return loading.Err
 	}
-	var pattern *jsonschema.InvalidRegexError
-	if errors.As(err, &pattern) {
+	if pattern, ok := errors.AsType[*jsonschema.InvalidRegexError](err); ok {
 		return fmt.Errorf("the pattern %s is not valid: %w", shorten(pattern.Regex), pattern.Err)
 	}
 	return err

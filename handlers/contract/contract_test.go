@@ -15,26 +15,26 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func mustCompile(t testing.TB, schema string) *Contract {
-	t.Helper()
+func mustCompile(tb testing.TB, schema string) *Contract {
+	tb.Helper()
 	c, err := Compile(json.RawMessage(schema))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }
 
-func check(t testing.TB, format, schema, data string) *Report {
-	t.Helper()
+func check(tb testing.TB, format, schema, data string) *Report {
+	tb.Helper()
 	var c *Contract
 	if schema != "" {
-		c = mustCompile(t, schema)
+		c = mustCompile(tb, schema)
 	}
 	r, err := Check(context.Background(), format, c, strings.NewReader(data))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	want(t, r.Bytes, int64(len(data)))
+	want(tb, r.Bytes, int64(len(data)))
 	return r
 }
 

@@ -20,7 +20,7 @@ func (e *csvError) Error() string { return fmt.Sprintf("%d:%d: %s", e.line, e.co
 // guard stands between the file and the CSV parser and lets nothing past that the parser would take for text: NUL
 // bytes, invalid UTF-8, a carriage return that is no part of CRLF, and records without end. It drops a byte order mark.
 type guard struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of one check
 	r      io.Reader
 	max    int64  // bytes of a record
 	limit  int64  // bytes that may have passed before the current record must have ended

@@ -141,7 +141,7 @@ func (c *Contract) line(report *Report, number int, text []byte) {
 
 // reader stops reading when the context ends.
 type reader struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // of one copy
 	r   io.Reader
 }
 

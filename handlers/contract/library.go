@@ -2,6 +2,7 @@ package contract
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -21,9 +22,15 @@ func (c *Contract) check(r *Report, v any) {
 	if c == nil {
 		return
 	}
-	if err := c.schema.Validate(v); err != nil {
-		flatten(r, err.(*jsonschema.ValidationError), v) //nolint:errcheck,forcetypeassert // the library promises it
+	if err := c.validate(v); err != nil {
+		flatten(r, err, v)
 	}
+}
+
+// validate gives the library's errors, or nil.
+func (c *Contract) validate(v any) *jsonschema.ValidationError {
+	bad, _ := errors.AsType[*jsonschema.ValidationError](c.schema.Validate(v)) // it promises no other type
+	return bad
 }
 
 // finding is one leaf of the library's tree of errors. Its violation is made only if the report keeps it.

@@ -43,9 +43,9 @@ type Violation struct {
 func (r *Report) OK() bool { return r.Total == 0 }
 
 // add counts a violation and keeps it if it is one of the first; only then is it made.
-func (r *Report) add(make func() Violation) {
+func (r *Report) add(build func() Violation) {
 	if r.Total++; len(r.Violations) < MaxKept {
-		r.Violations = append(r.Violations, make())
+		r.Violations = append(r.Violations, build())
 	}
 }
 

@@ -286,11 +286,11 @@ func (d *decoder) str() (string, error) {
 	d.at++
 	start := d.at
 	for d.at < len(d.text) {
-		switch c := d.text[d.at]; {
-		case c == '"':
+		switch c := d.text[d.at]; c {
+		case '"':
 			d.at++
 			return string(d.text[start : d.at-1]), nil
-		case c == '\\':
+		case '\\':
 			return d.escaped(d.text[start:d.at])
 		default:
 			if err := d.char(c); err != nil {

@@ -37,7 +37,7 @@ func TestCells(t *testing.T) {
 		schema := `{"required":["c"],"properties":{"c":` + c.property + `}}`
 		var data strings.Builder
 		data.WriteString("id,c\n")
-		for _, cell := range strings.Split(c.cells, "|") {
+		for cell := range strings.SplitSeq(c.cells, "|") {
 			fmt.Fprintf(&data, "0,%q\n", cell)
 		}
 		for _, compiled := range []*Contract{mustCompile(t, schema), byLibrary(mustCompile(t, schema))} {
@@ -168,4 +168,3 @@ func drawSchema(r *rapid.T) json.RawMessage {
 	}
 	return text
 }
-

@@ -97,7 +97,7 @@ func haveOrphans() bool {
 	if err != nil || n == len(buf) {
 		return true
 	}
-	for _, word := range strings.Fields(string(buf[:n])) {
+	for word := range strings.FieldsSeq(string(buf[:n])) {
 		pid, _ := strconv.Atoi(word)
 		if _, ours := leaders.Load(pid); ours {
 			continue

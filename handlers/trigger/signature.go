@@ -78,15 +78,27 @@ func write(h hash.Hash, parts [][]byte) {
 	}
 }
 
-// anyOf compares one offered signature with that of each secret, always all of them.
-func anyOf(offered []byte, secrets []string, make func(secret string) []byte) bool {
+// anyOf compares the offered signatures with that of each secret, always all of them. The body is hashed once a secret:
+// a stranger who offers thousands of signatures must not make it cost more.
+func anyOf(offers [][]byte, secrets []string, make func(secret string) []byte) bool {
 	fits := false
 	for _, s := range secrets {
-		if s != "" && hmac.Equal(offered, make(s)) {
-			fits = true
+		if s == "" {
+			continue
+		}
+		expected := make(s)
+		for _, offered := range offers {
+			if hmac.Equal(offered, expected) {
+				fits = true
+			}
 		}
 	}
 	return fits
+}
+
+// one fits when the only offered signature does.
+func one(offered []byte, err error, secrets []string, make func(secret string) []byte) bool {
+	return err == nil && len(offered) == sha256.Size && anyOf([][]byte{offered}, secrets, make)
 }
 
 func verdict(fits bool) *Refusal {
@@ -104,10 +116,10 @@ func github(h http.Header, body []byte, secrets []string, _ time.Time) *Refusal 
 	}
 	digits, ok := strings.CutPrefix(header, "sha256=")
 	offered, err := hex.DecodeString(digits)
-	if !ok || err != nil || digits != strings.ToLower(digits) {
+	if !ok || digits != strings.ToLower(digits) {
 		return errSignature
 	}
-	return verdict(anyOf(offered, secrets, func(s string) []byte { return sum(s, body) }))
+	return verdict(one(offered, err, secrets, func(s string) []byte { return sum(s, body) }))
 }
 
 // plainHex: Gitea and Gogs send the hexadecimal HMAC alone.
@@ -117,7 +129,7 @@ func plainHex(h http.Header, body []byte, secrets []string, _ time.Time) *Refusa
 		return errNoSign
 	}
 	offered, err := hex.DecodeString(header)
-	return verdict(err == nil && anyOf(offered, secrets, func(s string) []byte { return sum(s, body) }))
+	return verdict(one(offered, err, secrets, func(s string) []byte { return sum(s, body) }))
 }
 
 func shopify(h http.Header, body []byte, secrets []string, _ time.Time) *Refusal {
@@ -126,7 +138,7 @@ func shopify(h http.Header, body []byte, secrets []string, _ time.Time) *Refusal
 		return errNoSign
 	}
 	offered, err := base64.StdEncoding.DecodeString(header)
-	return verdict(err == nil && anyOf(offered, secrets, func(s string) []byte { return sum(s, body) }))
+	return verdict(one(offered, err, secrets, func(s string) []byte { return sum(s, body) }))
 }
 
 // gitlab: a signing token makes Standard Webhooks headers, else the secret itself stands in X-Gitlab-Token.
@@ -157,15 +169,14 @@ func standard(h http.Header, body []byte, secrets []string, now time.Time) *Refu
 		return late
 	}
 	signed := []byte(id + "." + stamp + ".")
-	fits := false
-	for _, part := range strings.Fields(header) {
+	var offers [][]byte
+	for part := range strings.FieldsSeq(header) {
 		text, ok := strings.CutPrefix(part, "v1,")
-		offered, err := base64.StdEncoding.DecodeString(text)
-		if ok && err == nil && anyOf(offered, secrets, func(s string) []byte { return sum(standardKey(s), signed, body) }) {
-			fits = true
+		if offered, err := base64.StdEncoding.DecodeString(text); ok && err == nil {
+			offers = append(offers, offered)
 		}
 	}
-	return verdict(fits)
+	return verdict(anyOf(offers, secrets, func(s string) []byte { return sum(standardKey(s), signed, body) }))
 }
 
 // standardKey decodes a whsec_ secret; other secrets are used as they are.
@@ -188,27 +199,22 @@ func stripe(h http.Header, body []byte, secrets []string, now time.Time) *Refusa
 		return errNoSign
 	}
 	var stamp string
-	var offers []string
+	var offers [][]byte
 	for part := range strings.SplitSeq(header, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		switch name {
 		case "t":
 			stamp = value
 		case "v1":
-			offers = append(offers, value)
+			if offered, err := hex.DecodeString(value); err == nil {
+				offers = append(offers, offered)
+			}
 		}
 	}
 	if late := skew(stamp, now); late != nil {
 		return late
 	}
-	fits := false
-	for _, offer := range offers {
-		offered, err := hex.DecodeString(offer)
-		if err == nil && anyOf(offered, secrets, func(s string) []byte { return sum(s, []byte(stamp+"."), body) }) {
-			fits = true
-		}
-	}
-	return verdict(fits)
+	return verdict(anyOf(offers, secrets, func(s string) []byte { return sum(s, []byte(stamp+"."), body) }))
 }
 
 // slack: X-Slack-Signature is v0= and the hexadecimal HMAC of v0:timestamp:body.
@@ -222,7 +228,7 @@ func slack(h http.Header, body []byte, secrets []string, now time.Time) *Refusal
 	}
 	digits, ok := strings.CutPrefix(header, "v0=")
 	offered, err := hex.DecodeString(digits)
-	return verdict(ok && err == nil && anyOf(offered, secrets, func(s string) []byte { return sum(s, []byte("v0:"+stamp+":"), body) }))
+	return verdict(ok && one(offered, err, secrets, func(s string) []byte { return sum(s, []byte("v0:"+stamp+":"), body) }))
 }
 
 // skew refuses a timestamp too far from the clock and says by how many seconds.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -103,8 +104,7 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if _, err := io.Copy(buffer, http.MaxBytesReader(w, r.Body, to.limit)); err != nil {
-		var over *http.MaxBytesError
-		if errors.As(err, &over) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			h.tooLarge(w, to)
 			return
 		}
@@ -205,8 +205,7 @@ func wellFormed(contentType string, body []byte) (status int, code, why string) 
 		return http.StatusUnsupportedMediaType, "E_MEDIA_TYPE", "a hook takes application/json or a form"
 	}
 	if _, err := contract.DecodeStrict(body); err != nil {
-		var e *contract.DecodeError
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*contract.DecodeError](err); ok {
 			return http.StatusBadRequest, e.Code, e.Error()
 		}
 		return http.StatusBadRequest, "E_JSON", err.Error()
@@ -221,7 +220,7 @@ func keyOf(to *route, h http.Header, body []byte) string {
 		name = own
 	}
 	if name != "" {
-		if v := h.Get(name); v != "" && len(v) <= 512 {
+		if v := h.Get(name); v != "" && len(v) <= 512 && utf8.ValidString(v) {
 			return v
 		}
 	}
@@ -238,7 +237,7 @@ func kept(h http.Header) map[string]string {
 	all := make(map[string]string, 4)
 	for _, name := range keptHeaders {
 		if v := h.Get(name); v != "" {
-			all[name] = v[:min(len(v), maxHeader)]
+			all[name] = strings.ToValidUTF8(v[:min(len(v), maxHeader)], "")
 		}
 	}
 	return all

@@ -39,13 +39,13 @@ func (s *Store) Check(ctx context.Context, report func(storage.Problem)) error {
 }
 
 type check struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of one check
 	store  *Store
 	report func(storage.Problem)
 	buffer []byte
 }
 
-func (c *check) problem(code, place, format string, args ...any) {
+func (c *check) problemf(code, place, format string, args ...any) {
 	c.report(storage.Problem{Code: code, Place: place, What: fmt.Sprintf(format, args...)})
 }
 
@@ -67,7 +67,7 @@ func (c *check) top() error {
 	all, err := c.list(c.store.root, ".")
 	for _, e := range all {
 		if e.Name() != "sha256" && e.Name() != "tmp" {
-			c.problem(CodeMisnamed, e.Name(), "the store has no such name")
+			c.problemf(CodeMisnamed, e.Name(), "the store has no such name")
 		}
 	}
 	return err
@@ -79,7 +79,7 @@ func (c *check) temps() error {
 	defer c.store.mu.Unlock()
 	for _, e := range all {
 		if !c.store.live[e.Name()] {
-			c.problem(CodeLeftover, "tmp/"+e.Name(), "left by a process that died; safe to remove")
+			c.problemf(CodeLeftover, "tmp/"+e.Name(), "left by a process that died; safe to remove")
 		}
 	}
 	return err
@@ -94,9 +94,9 @@ func (c *check) blobs() error {
 		place := "sha256/" + e.Name()
 		switch {
 		case !isHex(e.Name(), 2):
-			c.problem(CodeMisnamed, place, "expected two hexadecimal digits")
+			c.problemf(CodeMisnamed, place, "expected two hexadecimal digits")
 		case !e.IsDir():
-			c.problem(CodeType, place, "expected a directory, found %v", e.Type())
+			c.problemf(CodeType, place, "expected a directory, found %v", e.Type())
 		default:
 			if err := c.shard(e.Name()); err != nil {
 				return err
@@ -115,9 +115,9 @@ func (c *check) shard(dir string) error {
 		place := "sha256/" + dir + "/" + e.Name()
 		switch {
 		case !isHex(e.Name(), 62):
-			c.problem(CodeMisnamed, place, "expected 62 hexadecimal digits")
+			c.problemf(CodeMisnamed, place, "expected 62 hexadecimal digits")
 		case !e.Type().IsRegular():
-			c.problem(CodeType, place, "expected a regular file, found %v", e.Type())
+			c.problemf(CodeType, place, "expected a regular file, found %v", e.Type())
 		default:
 			if err := c.blob(dir, e, place); err != nil {
 				return err
@@ -130,11 +130,11 @@ func (c *check) shard(dir string) error {
 // blob compares one file with its name. Only the end of the context stops the whole check.
 func (c *check) blob(dir string, e fs.DirEntry, place string) error {
 	if info, err := e.Info(); err == nil && info.Mode().Perm()&0o222 != 0 {
-		c.problem(CodeWritable, place, "mode %v, expected %v", info.Mode().Perm(), fs.FileMode(blobMode))
+		c.problemf(CodeWritable, place, "mode %v, expected %v", info.Mode().Perm(), fs.FileMode(blobMode))
 	}
 	f, err := c.store.blobs.Open(dir + "/" + e.Name())
 	if err != nil {
-		c.problem(CodeRead, place, "%v", err)
+		c.problemf(CodeRead, place, "%v", err)
 		return nil
 	}
 	defer f.Close() //nolint:errcheck // read only
@@ -148,9 +148,9 @@ func (c *check) blob(dir string, e fs.DirEntry, place string) error {
 	h.Sum(got[:0])
 	switch {
 	case err != nil:
-		c.problem(CodeRead, place, "%v", err)
+		c.problemf(CodeRead, place, "%v", err)
 	case got != want:
-		c.problem(CodeCorrupt, place, "its %d bytes are %v", size, got)
+		c.problemf(CodeCorrupt, place, "its %d bytes are %v", size, got)
 	}
 	return nil
 }

@@ -75,12 +75,12 @@ func TestKilledWhileStoring(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "artifacts")
 			out, err := runChild(t, "killed at "+step, dir)
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL { //nolint:forcetypeassert // unix
+			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 				t.Fatalf("the child was not killed: %v\n%s", err, out)
 			}
 			s, err := Open(dir)
 			want(t, err, nil)
-			defer s.Close() //nolint:errcheck // a test
+			defer s.Close()
 			found := problems(t, s)
 			if left {
 				want(t, len(found), 1)

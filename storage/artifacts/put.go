@@ -192,7 +192,7 @@ func (s *Store) step(name string) error {
 
 // reader stops a copy when the context ends.
 type reader struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // of one copy
 	r   io.Reader
 }
 

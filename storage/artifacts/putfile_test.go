@@ -14,14 +14,14 @@ import (
 	"github.com/apollo-11/apollo/events"
 )
 
-func workDir(t testing.TB) (*os.Root, string) {
-	t.Helper()
-	dir := t.TempDir()
+func workDir(tb testing.TB) (*os.Root, string) {
+	tb.Helper()
+	dir := tb.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = root.Close() })
+	tb.Cleanup(func() { _ = root.Close() })
 	return root, dir
 }
 
@@ -32,7 +32,7 @@ func TestPutFileMoves(t *testing.T) {
 	content := strings.Repeat("row\n", 1000)
 	for round := range 2 { // the second finds the artifact there
 		want(t, os.MkdirAll(filepath.Join(work, "sub"), 0o700), nil)
-		want(t, os.WriteFile(filepath.Join(work, "sub", "a.csv"), []byte(content), 0o644), nil) //nolint:gosec // a stage's file
+		want(t, os.WriteFile(filepath.Join(work, "sub", "a.csv"), []byte(content), 0o644), nil)
 		var before unix.Stat_t
 		want(t, unix.Stat(filepath.Join(work, "sub", "a.csv"), &before), nil)
 		info, err := s.PutFile(t.Context(), root, "sub/a.csv")
@@ -69,14 +69,14 @@ func TestPutFileNeverSharesAnInode(t *testing.T) {
 func TestPutFileFromAnotherFileSystem(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
-	dir, err := os.MkdirTemp("/dev/shm", "artifacts")
+	dir, err := os.MkdirTemp("/dev/shm", "artifacts") //nolint:usetesting // another file system is the point
 	if err != nil {
 		t.Skip("no second file system: ", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	root, err := os.OpenRoot(dir)
 	want(t, err, nil)
-	defer root.Close() //nolint:errcheck // a test
+	defer root.Close()
 	want(t, os.WriteFile(filepath.Join(dir, "a"), []byte("far"), 0o600), nil)
 	info, err := s.PutFile(t.Context(), root, "a")
 	want(t, err, nil)

@@ -47,7 +47,7 @@ const (
 
 // Open opens the store in a directory and makes what is missing of it, with mode 0700.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
+	if err := os.MkdirAll(dir, dirMode); err != nil { //nolint:gosec // the directory that the caller configured
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
 	root, err := os.OpenRoot(dir)

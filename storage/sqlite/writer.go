@@ -234,7 +234,7 @@ func (w *writer) count(query string, args ...driver.Value) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	result, err := st.Exec(args) //nolint:staticcheck // no context on purpose: a write is never cancelled half-way
+	result, err := st.Exec(args)
 	if err != nil {
 		return 0, err
 	}
@@ -266,7 +266,7 @@ func (w *writer) lookup(query string, to []byte, args ...driver.Value) (bool, er
 	if err != nil {
 		return false, err
 	}
-	rows, err := st.Query(args) //nolint:staticcheck // as above
+	rows, err := st.Query(args)
 	if err != nil {
 		return false, err
 	}

@@ -18,12 +18,12 @@ func exportedCommentRule() rule {
 				name: "bare",
 				files: map[string]string{
 					"events/a.go": "package events\n\nfunc F() {}\n\ntype T struct{}\n\nfunc (*T) M() {}\n\nconst C = 1\n\nvar (\n\ta, V = 1, 2\n\tb = 3\n)\n" +
-						"type (\n\tX int\n\tG[K any] []K\n)\nfunc (G[K]) M() {}\n//go:noinline\nfunc N() {}\n",
+						"// Two types.\ntype (\n\tX int\n\tG[K any] []K\n)\nfunc (G[K]) M() {}\n//go:noinline\nfunc N() {}\n",
 				},
 				want: []string{
 					"events/a.go:3: F has no comment", "events/a.go:5: T has no comment", "events/a.go:7: M has no comment",
-					"events/a.go:9: C has no comment", "events/a.go:12: V has no comment", "events/a.go:16: X has no comment",
-					"events/a.go:17: G has no comment", "events/a.go:19: M has no comment", "events/a.go:21: N has no comment",
+					"events/a.go:9: C has no comment", "events/a.go:12: V has no comment", "events/a.go:17: X has no comment",
+					"events/a.go:18: G has no comment", "events/a.go:20: M has no comment", "events/a.go:22: N has no comment",
 				},
 			},
 			{

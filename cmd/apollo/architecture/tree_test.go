@@ -44,7 +44,9 @@ func loadTree(root fs.FS) (tree, error) {
 		case entry.IsDir() || path.Ext(name) != ".go":
 			return nil
 		}
-		return t.parse(name)
+		s, err := parse(t.fset, root, name)
+		t.sources = append(t.sources, s)
+		return err
 	})
 	if err != nil {
 		return tree{}, fmt.Errorf("load tree: %w", err)
@@ -61,23 +63,22 @@ func notOurs(root fs.FS, dir string) bool {
 	return err == nil || base == "testdata" || base == "node_modules" || base[0] == '.' || base[0] == '_'
 }
 
-func (t *tree) parse(name string) error {
-	text, err := fs.ReadFile(t.root, name)
+func parse(fset *token.FileSet, root fs.FS, name string) (source, error) {
+	text, err := fs.ReadFile(root, name)
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	file, err := parser.ParseFile(t.fset, name, text, parser.ParseComments)
+	file, err := parser.ParseFile(fset, name, text, parser.ParseComments)
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	t.sources = append(t.sources, source{
+	return source{
 		path:      name,
 		test:      strings.HasSuffix(name, "_test.go"),
 		generated: ast.IsGenerated(file),
 		lines:     bytes.Count(text, []byte("\n")),
 		file:      file,
-	})
-	return nil
+	}, nil
 }
 
 // written returns the files that people wrote and that are shipped: neither tests nor generated.

@@ -1,0 +1,168 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/rs/zerolog"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/storage/artifacts"
+)
+
+// Artifacts is what the steps need of the store of artifacts.
+type Artifacts interface {
+	Put(ctx context.Context, r io.Reader) (artifacts.Info, error)
+	PutFile(ctx context.Context, root *os.Root, name string) (artifacts.Info, error)
+	CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error
+	Get(d events.Digest) (*artifacts.Reader, error)
+}
+
+// Steps carries out attempts with the built-in steps. It implements Runner and is safe for concurrent use.
+type Steps struct {
+	Artifacts Artifacts
+	Executors map[string]executor.Executor
+	WorkDir   string // of attempts: <run>/<stage>/<attempt> below it
+	LogDir    string // of their logs, likewise
+	Secrets   func(ref string) (string, error)
+	Logger    zerolog.Logger
+
+	dirs runDirs
+}
+
+// step is one part of an attempt. A failure ends the attempt.
+type step func(ctx context.Context, s *Steps, w *work) *events.Failure
+
+// steps is the order of an attempt: the only place where it is said.
+func steps() []step {
+	return []step{
+		prepare,      // inputs, environment and secrets become what the executor gets
+		checkInputs,  // bad_input: before anything of the stage runs
+		execute,      // the body
+		takeOutputs,  // what was declared, and nothing else
+		checkOutputs, // bad_output: nobody below sees what broke its contract
+		seal,         // outputs become artifacts with digest, size and records
+	}
+}
+
+// work is an attempt on its way through the steps.
+type work struct {
+	*Attempt
+	call    executor.Call
+	result  *executor.Result
+	inputs  map[string]*file // file inputs by role
+	outputs []output         // in the order of the plan
+	out     events.Data
+}
+
+// Run takes the attempt through the steps and cleans up behind it: a work directory is kept only for a failure.
+func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
+	w := &work{Attempt: a}
+	leave := s.dirs.enter(s.WorkDir, a.Run)
+	failure := s.carryOut(ctx, w)
+	w.record()
+	if failure != nil {
+		s.evidence(ctx, w, failure)
+		w.out.Outputs = nil
+		w.unlockInputs()
+		leave("")
+	} else {
+		leave(s.tidy(w.call.Dir))
+	}
+	return Outcome{Data: w.out, Failure: failure}
+}
+
+// carryOut does the steps in order. One that ends since its context does leaves the reason to the context.
+func (s *Steps) carryOut(ctx context.Context, w *work) *events.Failure {
+	for _, do := range steps() {
+		if ctx.Err() != nil {
+			return interrupted(ctx)
+		}
+		if f := do(ctx, s, w); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// execute hands the attempt to its executor.
+func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
+	ex := s.Executors[w.Stage.Executor]
+	if ex == nil {
+		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_NOT_YET: this build has no executor %q", w.Stage.Executor)}
+	}
+	w.result, failure = ex.Execute(ctx, &w.call)
+	return failure
+}
+
+// record copies what the executor left into the event.
+func (w *work) record() {
+	if w.result == nil {
+		return
+	}
+	r := w.result
+	for _, seg := range r.Segments {
+		w.out.Segments = append(w.out.Segments, events.Segment{Name: seg.Name, Duration: seg.Duration})
+	}
+	w.out.Stdout = events.LogRef{Bytes: r.Stdout.Bytes, Dropped: r.Stdout.Dropped}
+	w.out.Stderr = events.LogRef{Bytes: r.Stderr.Bytes, Dropped: r.Stderr.Dropped}
+	w.out.Usage = events.Usage{User: r.Usage.User, System: r.Usage.System, MaxRSS: r.Usage.MaxRSS}
+	w.out.Leftovers = r.Leftovers
+}
+
+const evidenceTail = 16 << 10 // bytes of a log that become evidence
+
+// evidence stores what proves a failure, unless a step has done so: the executor's own text, else the end of what the
+// stage wrote to stderr, else to stdout.
+func (s *Steps) evidence(ctx context.Context, w *work, f *events.Failure) {
+	if !f.Evidence.IsZero() || w.result == nil {
+		return
+	}
+	proof := []byte(w.result.Evidence)
+	for _, log := range []executor.Log{w.result.Stderr, w.result.Stdout} {
+		if len(proof) == 0 {
+			proof = log.Tail(evidenceTail)
+		}
+	}
+	if len(proof) > 0 {
+		f.Evidence = s.keep(ctx, proof)
+	}
+}
+
+// keep stores evidence, also when the attempt is being cancelled. That it could not be stored is logged and does not
+// change the failure.
+func (s *Steps) keep(ctx context.Context, content []byte) events.Digest {
+	info, err := s.Artifacts.Put(context.WithoutCancel(ctx), bytes.NewReader(content))
+	if err != nil {
+		s.Logger.Warn().Err(err).Msg("keep evidence")
+		return events.Digest{}
+	}
+	return info.Digest
+}
+
+// interrupted says why the context of an attempt ended, in the words that executors use.
+func interrupted(ctx context.Context) *events.Failure {
+	cause := context.Cause(ctx)
+	var own *events.Failure
+	switch {
+	case errors.As(cause, &own):
+		failure := *own
+		return &failure
+	case errors.Is(cause, context.DeadlineExceeded):
+		return &events.Failure{Class: events.Timeout, Reason: "the attempt ran out of time"}
+	}
+	return &events.Failure{Class: events.Aborted, Reason: cause.Error()}
+}
+
+// cannot says that Apollo or the machine, not the stage, is at fault; or the context, when that is why it could not.
+func cannot(ctx context.Context, doing string, err error) *events.Failure {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return interrupted(ctx)
+	}
+	return &events.Failure{Class: events.System, Reason: fmt.Sprintf("cannot %s: %v", doing, err)}
+}

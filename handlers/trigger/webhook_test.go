@@ -1,0 +1,481 @@
+package trigger
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/apollo-11/apollo/events"
+)
+
+// said is what a hook answered.
+type said struct {
+	status      int
+	header      http.Header
+	raw         string
+	Code        string `json:"code"`
+	Reason      string `json:"reason"`
+	Delivery    string `json:"delivery"`
+	Fate        string `json:"fate"`
+	Run         string `json:"run"`
+	Duplicate   bool   `json:"duplicate"`
+	DuplicateOf string `json:"duplicate_of"`
+}
+
+type poster func(body []byte, h http.Header) said
+
+// serve starts a real server on a port of its own and gives its address.
+func serve(tb testing.TB, handler http.Handler) (string, *http.Client) {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	server, ended := NewServer(handler), make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	transport := &http.Transport{}
+	tb.Cleanup(func() {
+		transport.CloseIdleConnections()
+		assert.NoError(tb, server.Close())
+		assert.ErrorIs(tb, <-ended, http.ErrServerClosed)
+	})
+	return "http://" + listener.Addr().String(), &http.Client{Transport: transport}
+}
+
+// hook serves one route and gives its inbox and a way to post to it. v may be nil: then the hook has no secret.
+func hook(tb testing.TB, r Route, v *vector) (*fakeInbox, poster) {
+	tb.Helper()
+	in := newInbox()
+	return in, hookInto(tb, in, r, v)
+}
+
+func hookInto(tb testing.TB, in Inbox, r Route, v *vector) poster {
+	tb.Helper()
+	r.Pipeline, r.Hook.Path, r.Hook.Scheme = "orders", "in", "none"
+	if v == nil {
+		v = &vector{}
+	} else {
+		r.Hook.Scheme, r.Hook.Secret = schemeFor[v.Provider], "secret://hook"
+	}
+	hooks := NewHooks(in, func(string) ([]string, error) { return v.secrets(), nil }, clockAt(v.Now).now, zerolog.Nop())
+	hooks.SetRoutes([]Route{r})
+	base, client := serve(tb, hooks)
+	return func(body []byte, h http.Header) said {
+		return send(tb, client, http.MethodPost, base+"/hooks/in", bytes.NewReader(body), h)
+	}
+}
+
+func send(tb testing.TB, client *http.Client, method, to string, body io.Reader, h http.Header) said {
+	tb.Helper()
+	request, err := http.NewRequestWithContext(tb.Context(), method, to, body)
+	require.NoError(tb, err)
+	if h != nil {
+		request.Header = h.Clone()
+	}
+	response, err := client.Do(request)
+	require.NoError(tb, err)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(tb, err)
+	answer := said{status: response.StatusCode, header: response.Header, raw: string(raw)}
+	if response.Header.Get("Content-Type") == "application/json" {
+		require.NoError(tb, json.Unmarshal(raw, &answer), answer.raw)
+		require.Equal(tb, "nosniff", response.Header.Get("X-Content-Type-Options"))
+	}
+	return answer
+}
+
+func vectorOf(tb testing.TB, id string) *vector {
+	tb.Helper()
+	for _, v := range vectors(tb) {
+		if v.ID == id {
+			return &v
+		}
+	}
+	require.FailNow(tb, "no vector "+id)
+	return nil
+}
+
+func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
+
+// Every vector goes over the wire too: what is rightly signed reaches the inbox byte for byte.
+func TestVectorsOverHTTP(t *testing.T) {
+	t.Parallel()
+	for _, v := range vectors(t) {
+		t.Run(v.ID, func(t *testing.T) {
+			t.Parallel()
+			in, post := hook(t, Route{}, &v)
+			answer := post(v.body(t), v.header())
+			switch {
+			case v.Expect == "reject":
+				require.Equal(t, http.StatusUnauthorized, answer.status, answer.raw)
+				return
+			case v.ID == "gh-docs": // rightly signed, and no JSON
+				require.Equal(t, http.StatusBadRequest, answer.status, answer.raw)
+				require.Equal(t, "E_JSON_SYNTAX", answer.Code)
+				require.Empty(t, in.all())
+				return
+			}
+			require.Equal(t, http.StatusAccepted, answer.status, answer.raw)
+			got := in.next(t)
+			require.Equal(t, v.body(t), got.Body)
+			require.Equal(t, "webhook:/hooks/in", got.Trigger)
+			require.Equal(t, "orders", got.Pipeline)
+			require.NotEmpty(t, got.Key)
+			nothingSecret(t, got, &v)
+		})
+	}
+}
+
+// nothingSecret fails when a stored delivery tells the secret or a signature.
+func nothingSecret(tb testing.TB, d *Delivery, v *vector) {
+	tb.Helper()
+	for name, value := range d.Headers {
+		require.NotContains(tb, strings.ToLower(name), "signature")
+		require.NotContains(tb, strings.ToLower(name), "hmac")
+		require.NotContains(tb, strings.ToLower(name), "token")
+		require.NotContains(tb, value, v.Secret)
+	}
+}
+
+func TestCase_W1(t *testing.T) {
+	t.Parallel()
+	form, plain := vectorOf(t, "gh-form"), vectorOf(t, "gh-push")
+	in, post := hook(t, Route{}, form)
+	answer := post(form.body(t), form.header())
+	require.Equal(t, http.StatusAccepted, answer.status, answer.raw)
+	got := in.next(t)
+	require.Equal(t, form.body(t), got.Body, "the raw bytes are kept")
+	require.Equal(t, "application/x-www-form-urlencoded", got.Headers["Content-Type"], "what the body is, is kept beside it")
+	fields, err := url.ParseQuery(string(got.Body))
+	require.NoError(t, err)
+	require.Equal(t, string(plain.body(t)), fields.Get("payload"))
+
+	// The same event in its JSON form is the same delivery.
+	h := plain.header()
+	h.Set("X-Github-Delivery", form.Headers["X-GitHub-Delivery"])
+	again := post(plain.body(t), h)
+	require.Equal(t, http.StatusOK, again.status, again.raw)
+	require.Equal(t, answer.Run, again.Run)
+}
+
+func TestCase_W2(t *testing.T) {
+	t.Parallel()
+	v := vectorOf(t, "gh-push.unicode")
+	in, post := hook(t, Route{}, v)
+	answer := post(v.body(t), v.header())
+	require.Equal(t, http.StatusAccepted, answer.status, answer.raw)
+	require.Equal(t, v.body(t), in.next(t).Body)
+}
+
+// signatureHeader is where each scheme carries its proof.
+var signatureHeader = map[string]string{"github": "X-Hub-Signature-256", "standard": "Webhook-Signature", "gitlab": "X-Gitlab-Token",
+	"stripe": "Stripe-Signature", "slack": "X-Slack-Signature", "shopify": "X-Shopify-Hmac-Sha256", "hex": "X-Gitea-Signature"}
+
+func TestCase_W3(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, v := range vectors(t) {
+		scheme := schemeFor[v.Provider]
+		if v.Expect != "accept" || seen[scheme] {
+			continue
+		}
+		seen[scheme] = true
+		in, post := hook(t, Route{}, &v)
+		good := v.header().Get(signatureHeader[scheme])
+		for _, bad := range []string{"", " ", "\xe9\xff\xfe", "sha256=\u00e9", "v0=\u00e9", "v1,\u00e9", "t=1,v1=\u00e9", "=", ",", "sha256=", "v1=,t=",
+			"t=99999999999999999999,v1=00", strings.Repeat("a", 20<<10), good + "00", good + "\u00e9", strings.Repeat("v1=00,", 2000)} {
+			h := v.header()
+			h.Set(signatureHeader[scheme], bad)
+			answer := post(v.body(t), h)
+			assert.Equal(t, http.StatusUnauthorized, answer.status, "%s: %.40q: %s", scheme, bad, answer.raw)
+		}
+		h := v.header()
+		h.Set(signatureHeader[scheme], strings.Repeat("a", 64<<10))
+		assert.Equal(t, http.StatusRequestHeaderFieldsTooLarge, post(v.body(t), h).status, "longer than any header may be")
+		for _, d := range in.all() {
+			assert.NotNil(t, d.Refused)
+		}
+	}
+	require.Len(t, seen, len(signatureHeader))
+}
+
+func TestCase_W5(t *testing.T) {
+	t.Parallel()
+	v := vectorOf(t, "gh-push")
+	in, post := hook(t, Route{}, v)
+	first := post(v.body(t), v.header())
+	require.Equal(t, http.StatusAccepted, first.status, first.raw)
+	require.Equal(t, "run", first.Fate)
+	require.NotEmpty(t, first.Run)
+	require.Equal(t, v.Headers["X-GitHub-Delivery"], in.next(t).Key)
+	again := post(v.body(t), v.header())
+	require.Equal(t, http.StatusOK, again.status, again.raw)
+	require.True(t, again.Duplicate)
+	require.Equal(t, "duplicate", again.Fate)
+	require.Equal(t, first.Run, again.Run, "the first run is named")
+	require.Equal(t, first.Delivery, again.DuplicateOf)
+	require.NotEqual(t, first.Delivery, again.Delivery, "the second delivery is visible by itself")
+}
+
+func TestCase_W8(t *testing.T) {
+	t.Parallel()
+	push := testdata(t, "webhooks/github/push.json")
+	big := []byte("[" + strings.Repeat(string(push)+",", 457_000/len(push)) + `"` + strings.Repeat("x", 457_000%len(push)) + `"]`)
+	in, post := hook(t, Route{}, nil)
+	require.Equal(t, http.StatusAccepted, post(big, jsonHeader()).status, "457 kB, no limit said")
+	require.Equal(t, big, in.next(t).Body)
+	huge := []byte(`"` + strings.Repeat("x", 20<<20) + `"`)
+	require.Equal(t, http.StatusAccepted, post(huge, jsonHeader()).status, "20 MiB, no limit said")
+	in.next(t)
+	over := post([]byte(`"`+strings.Repeat("x", MaxBody-1)+`"`), jsonHeader())
+	require.Equal(t, http.StatusRequestEntityTooLarge, over.status)
+	require.Contains(t, over.Reason, fmt.Sprint(MaxBody))
+
+	limited, post := hook(t, Route{Hook: events.WebhookTrigger{MaxBody: 1000}}, nil)
+	just := []byte(`"` + strings.Repeat("x", 998) + `"`)
+	require.Equal(t, http.StatusAccepted, post(just, jsonHeader()).status, "1000 bytes of 1000")
+	limited.next(t)
+	over = post(append(just, ' '), jsonHeader())
+	require.Equal(t, http.StatusRequestEntityTooLarge, over.status, over.raw)
+	require.Equal(t, "E_BODY_SIZE", over.Code)
+	require.Contains(t, over.Reason, "1000 bytes")
+	require.Len(t, limited.all(), 1, "nothing of it is stored")
+}
+
+// endless is a body that never ends; it says when it was closed.
+type endless struct{ closed chan struct{} }
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func (e endless) Close() error {
+	select {
+	case e.closed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func TestCase_W8_endlessChunks(t *testing.T) {
+	t.Parallel()
+	in := newInbox()
+	hooks := NewHooks(in, nil, clockAt(0).now, zerolog.Nop())
+	hooks.SetRoutes([]Route{{Pipeline: "p", Hook: events.WebhookTrigger{Path: "in", Scheme: "none", MaxBody: 1 << 20}}})
+	base, client := serve(t, hooks)
+	body := endless{make(chan struct{}, 1)}
+	answer := send(t, client, http.MethodPost, base+"/hooks/in", body, jsonHeader())
+	require.Equal(t, http.StatusRequestEntityTooLarge, answer.status, answer.raw)
+	require.Contains(t, answer.Reason, "1048576 bytes")
+	receive(t, body.closed)
+	require.Empty(t, in.all())
+}
+
+func TestStatusOfRequests(t *testing.T) {
+	t.Parallel()
+	type request struct {
+		name, method, path, body string
+		header                   map[string]string
+		status                   int
+		code                     string
+	}
+	js, deep := map[string]string{"Content-Type": "application/json"}, strings.Repeat("[", 65)+strings.Repeat("]", 65)
+	table := []request{
+		{"no such hook", "POST", "/hooks/other", "{}", js, 404, "E_HOOK"},
+		{"no hook at all", "POST", "/hooks/", "{}", js, 404, "E_HOOK"},
+		{"below a hook", "POST", "/hooks/in/in", "{}", js, 404, "E_HOOK"},
+		{"outside", "POST", "/in", "{}", js, 404, "E_HOOK"},
+		{"get", "GET", "/hooks/in", "", nil, 405, "E_METHOD"},
+		{"put", "PUT", "/hooks/in", "{}", js, 405, "E_METHOD"},
+		{"unknown hook first", "GET", "/hooks/other", "", nil, 404, "E_HOOK"},
+		{"gzip", "POST", "/hooks/in", "{}", map[string]string{"Content-Encoding": "gzip"}, 415, "E_ENCODING"},
+		{"identity", "POST", "/hooks/in", "{}", map[string]string{"Content-Encoding": "identity"}, 202, ""},
+		{"xml", "POST", "/hooks/in", "<a/>", map[string]string{"Content-Type": "text/xml"}, 415, "E_MEDIA_TYPE"},
+		{"media type broken", "POST", "/hooks/in", "{}", map[string]string{"Content-Type": "application/json; ="}, 415, "E_MEDIA_TYPE"},
+		{"plus json", "POST", "/hooks/in", "{}", map[string]string{"Content-Type": "application/vnd.docker.distribution.events.v2+json"}, 202, ""},
+		{"charset", "POST", "/hooks/in", "{}", map[string]string{"Content-Type": "Application/JSON; charset=utf-8"}, 202, ""},
+		{"no media type", "POST", "/hooks/in", `{"a":1152921506151679042,"b":1.417566161e+09}`, nil, 202, ""},
+		{"empty", "POST", "/hooks/in", "", js, 400, "E_JSON_SYNTAX"},
+		{"no json", "POST", "/hooks/in", "hello", js, 400, "E_JSON_SYNTAX"},
+		{"cut short", "POST", "/hooks/in", `{"a":`, js, 400, "E_JSON_SYNTAX"},
+		{"key twice", "POST", "/hooks/in", `{"a":1,"a":2}`, js, 400, "E_JSON_DUP"},
+		{"key in two cases", "POST", "/hooks/in", `{"a":1,"A":2}`, js, 400, "E_JSON_CASE"},
+		{"deep", "POST", "/hooks/in", deep, js, 400, "E_JSON_DEPTH"},
+		{"number", "POST", "/hooks/in", `{"a":NaN}`, js, 400, "E_JSON_NUMBER"},
+		{"trailing", "POST", "/hooks/in", `{} {}`, js, 400, "E_JSON_TRAILING"},
+		{"not utf-8", "POST", "/hooks/in", "\"\xff\"", js, 400, "E_ENCODING"},
+		{"form", "POST", "/hooks/in", "a=1&b=2", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 202, ""},
+		{"form unreadable", "POST", "/hooks/in", "a=%zz", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 400, "E_FORM"},
+		{"form with bad payload", "POST", "/hooks/in", "payload=%7B", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 400, "E_JSON_SYNTAX"},
+	}
+	for _, c := range table {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			in := newInbox()
+			hooks := NewHooks(in, nil, clockAt(0).now, zerolog.Nop())
+			hooks.SetRoutes([]Route{{Hook: events.WebhookTrigger{Path: "in", Scheme: "none"}}, {Hook: events.WebhookTrigger{Path: "bad", Scheme: "sha1"}}})
+			base, client := serve(t, hooks)
+			h := http.Header{}
+			for k, v := range c.header {
+				h.Set(k, v)
+			}
+			answer := send(t, client, c.method, base+c.path, strings.NewReader(c.body), h)
+			require.Equal(t, c.status, answer.status, answer.raw)
+			require.Equal(t, c.code, answer.Code)
+			if c.status == 405 {
+				require.Equal(t, "POST", answer.header.Get("Allow"))
+			}
+			require.Len(t, in.all(), map[bool]int{true: 1, false: 0}[c.status == 202], "only what is taken is stored")
+		})
+	}
+}
+
+func TestStatusOfInbox(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+		retry  string
+	}{
+		{ErrBusy, 429, "E_BUSY", "1"},
+		{fmt.Errorf("accept: %w", ErrBusy), 429, "E_BUSY", "1"},
+		{ErrFull, 507, "E_STORE_FULL", ""},
+		{ErrClosed, 503, "E_CLOSED", "5"},
+		{errors.New("disk /secret/path broke"), 500, "E_STORE", ""},
+	} {
+		in := newInbox(c.err)
+		post := hookInto(t, in, Route{}, nil)
+		answer := post([]byte("{}"), jsonHeader())
+		assert.Equal(t, c.status, answer.status)
+		assert.Equal(t, c.code, answer.Code)
+		assert.Equal(t, c.retry, answer.header.Get("Retry-After"))
+		assert.NotContains(t, answer.raw, "/secret/path", "what broke inside is not told")
+		assert.Empty(t, in.all())
+		assert.Equal(t, http.StatusAccepted, post([]byte("{}"), jsonHeader()).status, "the sender's next attempt is taken")
+	}
+}
+
+// rejecting is an inbox whose pipeline does not take the payload.
+type rejecting struct{ *fakeInbox }
+
+func (r rejecting) Accept(_ context.Context, _ *Delivery) (Receipt, error) {
+	return Receipt{Delivery: numbered(1, 1), Fate: "rejected", Code: "E_CONTRACT", Reason: `"total" is missing`}, nil
+}
+
+func TestStatusOfRejectedPayload(t *testing.T) {
+	t.Parallel()
+	answer := hookInto(t, rejecting{}, Route{}, nil)([]byte("{}"), jsonHeader())
+	require.Equal(t, http.StatusUnprocessableEntity, answer.status, answer.raw)
+	require.Equal(t, "rejected", answer.Fate)
+	require.Equal(t, "E_CONTRACT", answer.Code)
+	require.Equal(t, `"total" is missing`, answer.Reason)
+	require.Equal(t, numbered(1, 1).String(), answer.Delivery)
+	require.Empty(t, answer.Run)
+}
+
+func TestBadlySignedIsVisibleAndBounded(t *testing.T) {
+	t.Parallel()
+	v := vectorOf(t, "gh-wrong-secret")
+	in, clock := newInbox(), clockAt(600)
+	hooks := NewHooks(in, func(string) ([]string, error) { return v.secrets(), nil }, clock.now, zerolog.Nop())
+	hooks.SetRoutes([]Route{{Pipeline: "orders", Hook: events.WebhookTrigger{Path: "in", Scheme: "github", Secret: "secret://hook"}}})
+	base, client := serve(t, hooks)
+	post := func() {
+		answer := send(t, client, http.MethodPost, base+"/hooks/in", bytes.NewReader(v.body(t)), v.header())
+		require.Equal(t, http.StatusUnauthorized, answer.status)
+		require.Equal(t, "E_SIG", answer.Code)
+	}
+	for range 100 {
+		post()
+	}
+	require.Len(t, in.all(), 60, "in the first minute")
+	clock.advance(59e9)
+	post()
+	require.Len(t, in.all(), 60, "in the last second of it")
+	clock.advance(1e9)
+	for range 70 {
+		post()
+	}
+	require.Len(t, in.all(), 120, "in the second minute")
+	for _, d := range in.all() {
+		require.Equal(t, &Refusal{Code: "E_SIG", Reason: "the signature does not fit the body"}, d.Refused)
+		require.Equal(t, "orders", d.Pipeline)
+		require.Equal(t, "webhook:/hooks/in", d.Trigger)
+		require.Empty(t, d.Body, "a stranger's bytes are not stored")
+		require.Empty(t, d.Headers)
+		require.Empty(t, d.Key)
+	}
+}
+
+func TestSecretThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	v := vectorOf(t, "gh-push")
+	var log bytes.Buffer
+	hooks := NewHooks(newInbox(), func(ref string) ([]string, error) { return nil, errors.New("no " + ref) }, clockAt(0).now, zerolog.New(&log))
+	hooks.SetRoutes([]Route{{Hook: events.WebhookTrigger{Path: "in", Scheme: "github", Secret: "secret://hook"}}})
+	base, client := serve(t, hooks)
+	answer := send(t, client, http.MethodPost, base+"/hooks/in", bytes.NewReader(v.body(t)), v.header())
+	require.Equal(t, http.StatusUnauthorized, answer.status, "never open because the secret is gone")
+	require.NotContains(t, answer.raw, "secret://")
+	require.Contains(t, log.String(), "the secret of a hook cannot be read")
+}
+
+func TestKeyOfDelivery(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"n":1}`)
+	digest := events.DigestOf(body).String()
+	for _, c := range []struct{ scheme, own, name, value, key string }{
+		{"github", "", "X-GitHub-Delivery", "d-1", "d-1"},
+		{"standard", "", "Webhook-Id", "m-1", "m-1"},
+		{"gitlab", "", "Idempotency-Key", "i-1", "i-1"},
+		{"shopify", "", "X-Shopify-Webhook-Id", "s-1", "s-1"},
+		{"stripe", "", "X-Other", "x", digest},
+		{"none", "header:X-Own", "X-Own", "own", "own"},
+		{"github", "header:X-Own", "X-GitHub-Delivery", "d-1", digest},
+		{"github", "", "X-GitHub-Delivery", strings.Repeat("d", 513), digest},
+		{"github", "", "X-GitHub-Delivery", "d\xff", digest},
+	} {
+		s, _ := schemeOf(c.scheme)
+		h := http.Header{}
+		h.Set(c.name, c.value)
+		to := &route{Route: Route{Hook: events.WebhookTrigger{Key: c.own}}, scheme: s}
+		assert.Equal(t, c.key, keyOf(to, h, body), "%+v", c)
+	}
+}
+
+func TestKeptHeaders(t *testing.T) {
+	t.Parallel()
+	in, post := hook(t, Route{}, nil)
+	h := jsonHeader()
+	for _, name := range []string{"Authorization", "Cookie", "X-Api-Key", "Proxy-Authorization", "X-Gitlab-Token", "X-Hub-Signature-256", "X-Slack-Signature"} {
+		h.Set(name, "door-opener")
+	}
+	h.Set("Ce-Type", strings.Repeat("\u00e9", 600))
+	h.Set("X-Github-Event", "push\xff")
+	h.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	require.Equal(t, http.StatusAccepted, post([]byte("{}"), h).status)
+	got := in.next(t)
+	for name, value := range got.Headers {
+		require.NotContains(t, value, "door-opener", name)
+		require.LessOrEqual(t, len(value), maxHeader, name)
+		require.True(t, utf8.ValidString(value), "%s is stored as text: %q", name, value)
+	}
+	require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", got.Traceparent)
+	require.NotEmpty(t, got.Headers["Ce-Type"])
+}
