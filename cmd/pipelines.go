@@ -35,29 +35,21 @@ func (a *app) pipelineFile(name string) (string, error) {
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
 			name = filepath.Join(name, "pipeline.yaml")
 		}
-		path, err := filepath.Abs(name)
-		if err == nil {
-			_, err = os.Stat(path)
-		}
-		if err != nil {
+		if _, err := os.Stat(name); err != nil {
 			return "", a.fail(exitNotFound, "E_FILE", "error.definition", lang.Data{"File": name})
 		}
-		return path, nil
-	}
-	dir, err := filepath.Abs(a.pipelines)
-	if err != nil {
-		return "", err
+		return name, nil
 	}
 	for _, try := range []string{name + ".yaml", name + ".yml", filepath.Join(name, "pipeline.yaml")} {
-		if _, err := os.Stat(filepath.Join(dir, try)); err == nil {
-			return filepath.Join(dir, try), nil
+		if _, err := os.Stat(filepath.Join(a.pipelines, try)); err == nil {
+			return filepath.Join(a.pipelines, try), nil
 		}
 	}
-	loaded, _ := configs.LoadDir(dir, a.checkOptions())
+	loaded, _ := configs.LoadDir(a.pipelines, a.checkOptions())
 	var names []string
 	for _, p := range loaded {
 		if p.Name == name {
-			return filepath.Abs(p.File)
+			return p.File, nil
 		}
 		names = append(names, p.Name)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -135,7 +136,7 @@ func (a *app) replayOne(ctx context.Context, s *sqlite.Store, id events.ID, unti
 
 func (a *app) printVerdict(r replayJSON) {
 	if r.Mismatch == nil {
-		fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("replay.same", map[string]any{"Count": r.Events, "Run": r.Run}))
+		fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("replay.same", lang.Data{"N": int(r.Events), "Run": r.Run}))
 		return
 	}
 	fmt.Fprintln(a.out, a.paint(bad, "✖ ")+line(a.say.T("replay.differs", map[string]any{"Run": r.Run, "Sequence": r.Mismatch.Sequence,

@@ -8,13 +8,14 @@ import (
 	"github.com/apollo-11/apollo/events"
 )
 
-// tree draws the stages of a run, each below the one of its needs that comes last in the plan. A chain goes straight
-// down, so that a long one does not wander off to the right.
+// tree draws the stages of a run, each below the one of its needs that comes last in the plan. A chain without branches
+// goes straight down, so that a long one does not wander off to the right.
 type tree struct {
 	app   *app
-	view  *view
-	all   bool // every stage; else many alike are folded into one line
-	width int  // of the names
+	run   *events.Run
+	line  func(i, width int) string // of a stage
+	all   bool                      // every stage; else many alike are folded into one line
+	width int                       // of the names
 	below [][]int
 	rows  []string
 }
@@ -25,17 +26,17 @@ const alike = 12
 // maxName is how many columns of names are aligned.
 const maxName = 40
 
-// treeLines gives the lines of the tree.
+// treeLines gives the lines of a run's tree.
 func (a *app) treeLines(v *view, all bool) []string {
-	stages := v.run.Graph.Plan.Stages
-	t := &tree{app: a, view: v, all: all, below: make([][]int, len(stages)+1)}
+	return a.tree(v.run, all, func(i, width int) string { return a.stageLine(v, i, width) })
+}
+
+// tree gives the lines of a tree with what line says of each stage.
+func (a *app) tree(run *events.Run, all bool, line func(i, width int) string) []string {
+	stages := run.Graph.Plan.Stages
+	t := &tree{app: a, run: run, line: line, all: all, below: make([][]int, len(stages)+1)}
 	for i := range stages {
-		parent := len(stages) // the run itself
-		for _, need := range stages[i].Needs {
-			if n, ok := v.run.Graph.Index(need); ok && (parent == len(stages) || n > parent) {
-				parent = n
-			}
-		}
+		parent := parentOf(run.Graph, i)
 		t.below[parent] = append(t.below[parent], i)
 		t.width = max(t.width, min(maxName, screen.StringWidth(stages[i].Name)))
 	}
@@ -43,19 +44,33 @@ func (a *app) treeLines(v *view, all bool) []string {
 	return t.rows
 }
 
+// parentOf gives the need that comes last in the plan, or the number of stages when there is none.
+func parentOf(g *events.Graph, i int) int {
+	parent := -1
+	for _, need := range g.Plan.Stages[i].Needs {
+		if n, ok := g.Index(need); ok {
+			parent = max(parent, n)
+		}
+	}
+	if parent < 0 {
+		return len(g.Plan.Stages)
+	}
+	return parent
+}
+
 func (t *tree) draw(children []int, indent string) {
 	shown, folded := t.fold(children)
 	for n, i := range shown {
 		last := n == len(shown)-1 && len(folded) == 0
-		for len(t.below[i]) == 1 { // a chain
-			t.rows = append(t.rows, indent+"├─ "+t.app.stageLine(t.view, i, t.width))
+		for len(shown) == 1 && last && len(t.below[i]) == 1 { // a chain
+			t.rows = append(t.rows, indent+"├─ "+t.line(i, t.width))
 			i = t.below[i][0]
 		}
 		branch, deeper := "├─ ", "│  "
 		if last {
 			branch, deeper = "└─ ", "   "
 		}
-		t.rows = append(t.rows, indent+branch+t.app.stageLine(t.view, i, t.width))
+		t.rows = append(t.rows, indent+branch+t.line(i, t.width))
 		t.draw(t.below[i], indent+deeper)
 	}
 	for n, f := range folded {
@@ -76,7 +91,7 @@ type alikes struct {
 func (t *tree) fold(children []int) (shown []int, folded []alikes) {
 	var seen [events.Skipped + 1]int
 	for _, i := range children {
-		s := t.view.run.Stages[i].State
+		s := t.run.Stages[i].State
 		if !t.all && len(t.below[i]) == 0 {
 			if seen[s]++; seen[s] > alike {
 				continue
@@ -116,7 +131,7 @@ func (a *app) stageLine(v *view, i, width int) string {
 	}
 	for _, o := range v.run.Graph.Plan.Stages[i].Outputs {
 		if out, ok := s.Outputs[o.Role]; ok && out.Records != nil {
-			parts = append(parts, a.say.T("records", lang.Data{"Role": o.Role, "Count": *out.Records}))
+			parts = append(parts, a.say.T("records", lang.Data{"Role": o.Role, "N": *out.Records}))
 		}
 	}
 	return strings.Join(parts, "  ")

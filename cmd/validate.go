@@ -20,6 +20,9 @@ func (a *app) validateCommand() *cobra.Command {
 func (a *app) validate(files []string) error {
 	var problems configs.Problems
 	count := len(files)
+	if _, err := os.Stat(a.pipelines); len(files) == 0 && err != nil {
+		return a.fail(exitNotFound, "E_FILE", "error.none_to_validate", lang.Data{"Dir": a.pipelines})
+	}
 	if len(files) == 0 {
 		loaded, found := configs.LoadDir(a.pipelines, a.checkOptions())
 		problems, count = found, len(loaded)
@@ -61,9 +64,9 @@ func (a *app) printProblems(problems configs.Problems, count int) error {
 		}
 	}
 	if problems.HasErrors() {
-		_, err := fmt.Fprintln(a.err, a.say.T("validate.bad", map[string]any{"Count": len(problems)}))
+		_, err := fmt.Fprintln(a.err, a.say.T("validate.bad", lang.Data{"N": len(problems)}))
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("validate.ok", map[string]any{"Count": count}))
+	_, err := fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("validate.ok", lang.Data{"N": count}))
 	return err
 }

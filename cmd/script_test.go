@@ -1,0 +1,123 @@
+package cmd_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/apollo-11/apollo/cmd"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// TestMain lets this test binary be `apollo` itself: scripts run it as a process of its own.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"apollo": func() { cmd.Main() }, "greeter": Example})
+}
+
+// TestScripts drives the program as a user does: testdata/script has one file a subject.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Vars = append(e.Vars, "LANG=C.UTF-8", "PATH="+os.Getenv("PATH"))
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits, "field": field, "await": await, "address": address, "masked": masked,
+		},
+	})
+}
+
+// exits runs a program and wants this exit code: exits 3 apollo validate.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARG]...")
+	}
+	code := "0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError) //nolint:errorlint // Exec gives it as it is
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		code = regexp.MustCompile(`\d+`).FindString(exit.Error())
+	}
+	if code != args[0] {
+		ts.Fatalf("exit code %s, want %s", code, args[0])
+	}
+}
+
+// field takes one string field of the JSON that was printed last and sets a variable: field RUN run.
+func field(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: field VARIABLE NAME")
+	}
+	m := regexp.MustCompile(`"` + regexp.QuoteMeta(args[1]) + `": ?"([^"]*)"`).FindStringSubmatch(ts.ReadFile("stdout"))
+	if m == nil {
+		ts.Fatalf("no field %q in the output", args[1])
+	}
+	ts.Setenv(args[0], m[1])
+}
+
+// await runs a program again and again until its standard output matches: await 'completed' apollo runs.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: await PATTERN PROGRAM [ARG]...")
+	}
+	pattern := regexp.MustCompile(args[0])
+	for range 300 {
+		if ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		_ = ts.Exec("sleep", "0.05") // another process moves on meanwhile; there is no signal from it
+	}
+	ts.Fatalf("%q never came", args[0])
+}
+
+// address waits for the server of a data directory and sets a variable to where it listens: address ADDR data.
+func address(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: address VARIABLE DATA")
+	}
+	lock := filepath.Join(ts.MkAbs(args[1]), "apollo.lock")
+	for range 300 {
+		b, _ := os.ReadFile(lock)
+		if lines := strings.Split(string(b), "\n"); len(lines) > 1 && lines[1] != "" {
+			ts.Setenv(args[0], lines[1])
+			return
+		}
+		_ = ts.Exec("sleep", "0.02")
+	}
+	ts.Fatalf("no server holds %s", args[1])
+}
+
+// masked writes what was printed last to a file, with what differs from run to run replaced, to be compared with cmp.
+func masked(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: masked stdout|stderr FILE")
+	}
+	text := ts.ReadFile(args[0])
+	for _, m := range []struct{ pattern, with string }{
+		{`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`, "ID"},
+		{`sha256:[0-9a-f]{64}`, "DIGEST"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},
+		{`"(duration_ms|ms)": \d+(\.\d+)?`, `"$1": 0`},
+		{`\b\d+(\.\d+)?(µs|ms|s)\b`, "TOOK"},
+		{`,\n *"(cpu_ms|max_rss)": \d+`, ""}, // not there when it is nothing
+		{`\d+ seconds? ago`, "AGO"},
+		{`"pid": ?\d+`, `"pid": 0`},
+	} {
+		text = regexp.MustCompile(m.pattern).ReplaceAllString(text, m.with)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
+}
