@@ -123,6 +123,8 @@ type Engine struct {
 	bodyLock sync.Mutex
 	bodies   map[events.ID]map[uint64]*body // by run and fencing token
 
+	spare sync.Pool // of batches whose slices the next unit fills again
+
 	keyLock sync.Mutex
 	stored  []storage.KeyHash // keys of units that have become durable
 

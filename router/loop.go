@@ -60,6 +60,9 @@ func (e *Engine) arm(timer *time.Timer) {
 
 func (e *Engine) begin() *unit {
 	e.unit = &unit{engine: e, epoch: e.epoch.Load(), now: e.o.Clock().UnixNano()}
+	if spare, ok := e.spare.Get().(*storage.Batch); ok {
+		e.unit.batch.Events, e.unit.batch.Stages, e.unit.batch.Runs = spare.Events[:0], spare.Stages[:0], spare.Runs[:0]
+	}
 	e.keyLock.Lock()
 	defer e.keyLock.Unlock()
 	for _, key := range e.stored {
@@ -150,6 +153,9 @@ func (e *Engine) commit() {
 			reply(err)
 		}
 		u.act(err == nil)
+		if cap(u.batch.Events) <= 2*maxEvents {
+			e.spare.Put(&u.batch) // the store keeps nothing of it
+		}
 	}
 }
 

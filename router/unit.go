@@ -96,17 +96,17 @@ func (u *unit) cascade() {
 	for len(u.pending) > 0 {
 		i := u.pending[0]
 		u.pending = u.pending[1:]
-		e := u.batch.Events[i].Event
+		e := &u.batch.Events[i].Event // stays as it is when the slice grows: events are immutable
 		l := u.engine.live[e.Stream]
-		if l == nil {
+		if l == nil || len(u.engine.bus.topics[e.Type]) == 0 {
 			continue
 		}
 		mark := len(u.batch.Events)
-		ok := u.engine.bus.deliver(l.run, &e)
+		ok := u.engine.bus.deliver(l.run, e)
 		if ok && u.parked == nil {
 			continue
 		}
-		u.poison(l, &e, mark)
+		u.poison(l, e, mark)
 	}
 }
 

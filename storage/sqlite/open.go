@@ -149,7 +149,7 @@ func openWriter(path string) (*sqlite3.SQLiteConn, error) {
 	if !ok {
 		return nil, fmt.Errorf("driver gave a %T", c)
 	}
-	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=4000"} {
+	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=16000", "PRAGMA cache_size=-16384"} {
 		if _, err := conn.Exec(setting, nil); err != nil {
 			return nil, errors.Join(damage(err), conn.Close())
 		}
