@@ -85,7 +85,7 @@ type registered struct {
 
 const (
 	closeTimeout = 5 * time.Second
-	maxInputs    = 512  // inputs that one unit of work takes in
+	maxInputs    = 128  // inputs that one unit of work takes in: small enough that the next is prepared while this one is stored
 	maxEvents    = 4096 // events after which a unit takes in no more
 	inputQueue   = 4096 // deliveries and results waiting for the loop
 )
@@ -120,6 +120,8 @@ type Engine struct {
 	epoch  atomic.Uint64 // of the cache: a failed commit starts a new one
 	failed atomic.Bool   // a commit failed: the loop must fold everything anew
 
+	idle     chan *body   // bodies for goroutines that wait for one
+	waiting  atomic.Int32 // those goroutines
 	bodyLock sync.Mutex
 	bodies   map[events.ID]map[uint64]*body // by run and fencing token
 
@@ -139,7 +141,7 @@ func New(o Options) (*Engine, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
+	e := &Engine{o: o, idle: make(chan *body), inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
 		done: make(chan struct{}), stopLoop: make(chan struct{}), committed: make(chan struct{}), pipelines: map[string]*registered{}, bodies: map[events.ID]map[uint64]*body{}}
 	e.schedule = &schedule.Handler{Worker: o.Owner, Stopped: e.stopping.Load}
 	e.bus = &bus{engine: e}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -11,9 +12,10 @@ import (
 // live is a run that has not ended, folded in memory.
 type live struct {
 	run     *events.Run
-	dirty   bool         // in unit.runs
-	written events.Chain // mark of the run's row as it was last written
-	changed []int32      // stages whose rows the unit must write
+	dirty   bool                       // in unit.runs
+	written events.Chain               // mark of the run's row as it was last written
+	changed []int32                    // stages whose rows the unit must write
+	params  map[string]json.RawMessage // decoded; read-only once it is there
 }
 
 // unit is a unit of work: what one pass of the engine's loop takes in, and everything that follows from it. It is one
