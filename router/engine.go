@@ -117,6 +117,9 @@ type Engine struct {
 	plans map[events.Digest]*events.Graph
 	known map[events.Digest]bool // plans that the store holds
 
+	sent   uint64        // units handed to the committer; the loop's own
+	stored atomic.Uint64 // units that it is done with
+	cause  error         // of the last failed commit; whoever commits owns it
 	epoch  atomic.Uint64 // of the cache: a failed commit starts a new one
 	failed atomic.Bool   // a commit failed: the loop must fold everything anew
 
@@ -128,7 +131,7 @@ type Engine struct {
 	spare sync.Pool // of batches whose slices the next unit fills again
 
 	keyLock sync.Mutex
-	stored  []storage.KeyHash // keys of units that have become durable
+	durable []storage.KeyHash // keys of units that have become durable
 
 	mu        sync.Mutex
 	pipelines map[string]*registered
