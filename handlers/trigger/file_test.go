@@ -659,3 +659,19 @@ func TestManual(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, &Delivery{Kind: "manual", Trigger: "manual", Pipeline: "p", Params: json.RawMessage(`{"a":1}`)}, Manual("p", json.RawMessage(`{"a":1}`)))
 }
+
+// Between the look and the reading a file may be swapped for a symbolic link: it is not followed.
+func TestSwappedForASymlink(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t, events.FileTrigger{Watch: "*.csv"})
+	f.drop("b.csv", "not meant")
+	require.NoError(t, os.Symlink(filepath.Join(f.dir, "b.csv"), filepath.Join(f.dir, "a.csv")))
+	f.w.dir = f.dir
+	info, err := os.Stat(filepath.Join(f.dir, "b.csv"))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no second attempt
+	require.False(t, f.w.deliver(ctx, "a.csv", fingerprint(info)))
+	require.Zero(t, f.sealer.reads.Load())
+	require.Empty(t, f.in.all())
+}
