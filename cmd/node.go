@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,10 @@ type node struct {
 	pipelines map[string]router.Pipeline
 }
 
+// gcPercent lets the heap grow to five times what is live before it is collected: an engine's live heap is a few MiB, and
+// at Go's default a tenth of the time under load went into collecting it.
+const gcPercent = 400
+
 // poolRandomness lets ids read the system's randomness in batches.
 var poolRandomness = sync.OnceFunc(uuid.EnableRandPool)
 
@@ -68,6 +73,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 		return nil, err
 	}
 	poolRandomness()
+	debug.SetGCPercent(gcPercent)
 	owner := dir
 	executors := map[string]executor.Executor{}
 	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {

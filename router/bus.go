@@ -17,10 +17,11 @@ const anyTopic = "*"
 // bus is the engine's Pub/Sub: it hands the events of the current unit of work to the handlers one at a time, in log
 // order, and takes what they publish into the same unit. Durability is the unit's, not the bus's.
 type bus struct {
-	engine *Engine
-	mu     sync.Mutex
-	topics [256][]chan *message.Message
-	closed bool
+	engine   *Engine
+	mu       sync.Mutex
+	topics   [256][]chan *message.Message
+	produced []*schedule.Work // by the handler of the message that is being delivered
+	closed   bool
 }
 
 // Subscribe gives the channel of an event type.
@@ -39,13 +40,23 @@ func (b *bus) Subscribe(_ context.Context, topic string) (<-chan *message.Messag
 	return ch, nil
 }
 
-// Publish takes produced events into the unit of work that is being handled.
+// Publish hands produced events to the unit of work that is being handled. The loop seals and applies them once the
+// handler is done: Watermill runs each message on a goroutine of its own, whose small stack would grow for that.
 func (b *bus) Publish(_ string, msgs ...*message.Message) error {
 	for _, m := range msgs {
 		w, ok := schedule.WorkOf(m)
 		if !ok {
 			return errors.New("publish outside a unit of work")
 		}
+		b.produced = append(b.produced, w)
+	}
+	return nil
+}
+
+// take appends what was published to the unit.
+func (b *bus) take() error {
+	defer func() { b.produced = b.produced[:0] }()
+	for _, w := range b.produced {
 		if err := b.engine.unit.append(w.Run, w.Event); err != nil {
 			return err
 		}
@@ -78,7 +89,12 @@ func (b *bus) deliver(r *events.Run, e *events.Event) bool {
 		ch <- msg
 		select {
 		case <-msg.Acked():
+			if err := b.take(); err != nil {
+				b.engine.o.Logger.Error().Err(err).Msg("what a handler produced is refused")
+				return false
+			}
 		case <-msg.Nacked():
+			b.produced = b.produced[:0]
 			return false
 		}
 	}

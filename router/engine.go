@@ -85,7 +85,7 @@ type registered struct {
 
 const (
 	closeTimeout = 5 * time.Second
-	maxInputs    = 512  // inputs that one unit of work takes in
+	maxInputs    = 128  // inputs that one unit of work takes in: small enough that the next is prepared while this one is stored
 	maxEvents    = 4096 // events after which a unit takes in no more
 	inputQueue   = 4096 // deliveries and results waiting for the loop
 )
@@ -117,14 +117,21 @@ type Engine struct {
 	plans map[events.Digest]*events.Graph
 	known map[events.Digest]bool // plans that the store holds
 
+	sent   uint64        // units handed to the committer; the loop's own
+	stored atomic.Uint64 // units that it is done with
+	cause  error         // of the last failed commit; whoever commits owns it
 	epoch  atomic.Uint64 // of the cache: a failed commit starts a new one
 	failed atomic.Bool   // a commit failed: the loop must fold everything anew
 
+	idle     chan *body   // bodies for goroutines that wait for one
+	waiting  atomic.Int32 // those goroutines
 	bodyLock sync.Mutex
 	bodies   map[events.ID]map[uint64]*body // by run and fencing token
 
+	spare sync.Pool // of batches whose slices the next unit fills again
+
 	keyLock sync.Mutex
-	stored  []storage.KeyHash // keys of units that have become durable
+	durable []storage.KeyHash // keys of units that have become durable
 
 	mu        sync.Mutex
 	pipelines map[string]*registered
@@ -137,7 +144,7 @@ func New(o Options) (*Engine, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
+	e := &Engine{o: o, idle: make(chan *body), inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
 		done: make(chan struct{}), stopLoop: make(chan struct{}), committed: make(chan struct{}), pipelines: map[string]*registered{}, bodies: map[events.ID]map[uint64]*body{}}
 	e.schedule = &schedule.Handler{Worker: o.Owner, Stopped: e.stopping.Load}
 	e.bus = &bus{engine: e}

@@ -60,12 +60,15 @@ func (e *Engine) arm(timer *time.Timer) {
 
 func (e *Engine) begin() *unit {
 	e.unit = &unit{engine: e, epoch: e.epoch.Load(), now: e.o.Clock().UnixNano()}
+	if spare, ok := e.spare.Get().(*storage.Batch); ok {
+		e.unit.batch.Events, e.unit.batch.Stages, e.unit.batch.Runs = spare.Events[:0], spare.Stages[:0], spare.Runs[:0]
+	}
 	e.keyLock.Lock()
 	defer e.keyLock.Unlock()
-	for _, key := range e.stored {
+	for _, key := range e.durable {
 		delete(e.keys, key)
 	}
-	e.stored = e.stored[:0]
+	e.durable = e.durable[:0]
 	return e.unit
 }
 
@@ -124,33 +127,52 @@ func (e *Engine) send(u *unit) {
 	for _, c := range u.claims {
 		u.starts = append(u.starts, e.newBody(c))
 	}
+	if len(e.inputs) == 0 && e.stored.Load() == e.sent {
+		e.commitOne(u) // nothing to prepare meanwhile: the hand-over would only cost time
+		return
+	}
+	e.sent++
 	e.units <- u
 }
 
-// commit stores units in order. A unit that was prepared on top of one that failed fails with it.
+// commit stores the units that the loop hands over, in order.
 func (e *Engine) commit() {
 	defer close(e.committed)
 	defer close(e.done)
-	var cause error
 	for u := range e.units {
-		err := cause
-		if u.epoch == e.epoch.Load() {
-			err = e.o.Store.Commit(&u.batch)
-		}
-		if err != nil && u.epoch == e.epoch.Load() {
-			cause = err
-			e.failed.Store(true)
-			e.epoch.Add(1)
-			if errors.Is(err, storage.ErrFsync) || errors.Is(err, storage.ErrCorrupt) {
-				e.fail(err)
-			}
-			e.o.Logger.Error().Err(err).Int("events", len(u.batch.Events)).Msg("commit failed")
-		}
-		for _, reply := range u.replies {
-			reply(err)
-		}
-		u.act(err == nil)
+		e.commitOne(u)
+		e.stored.Add(1)
 	}
+}
+
+// commitOne stores a unit and does what had to wait for that. A unit that was prepared on top of one that failed fails
+// with it. The committer calls it, or the loop while the committer has nothing to do.
+func (e *Engine) commitOne(u *unit) {
+	err := e.cause
+	if u.epoch == e.epoch.Load() {
+		if err = e.o.Store.Commit(&u.batch); err != nil {
+			e.commitFailed(u, err)
+		}
+	}
+	for _, reply := range u.replies {
+		reply(err)
+	}
+	u.act(err == nil)
+	if cap(u.batch.Events) <= 2*maxEvents {
+		e.spare.Put(&u.batch) // the store keeps nothing of it
+	}
+}
+
+// commitFailed makes the loop fold everything anew before it goes on. The flag is set before the epoch moves: whoever
+// sees the new epoch sees the flag.
+func (e *Engine) commitFailed(u *unit, err error) {
+	e.cause = err
+	e.failed.Store(true)
+	e.epoch.Add(1)
+	if errors.Is(err, storage.ErrFsync) || errors.Is(err, storage.ErrCorrupt) {
+		e.fail(err)
+	}
+	e.o.Logger.Error().Err(err).Int("events", len(u.batch.Events)).Msg("commit failed")
 }
 
 // act does what had to wait until the unit was durable: bodies start, cancelled ones are interrupted.
@@ -167,7 +189,7 @@ func (u *unit) act(durable bool) {
 	}
 	if len(u.keys) > 0 {
 		u.engine.keyLock.Lock()
-		u.engine.stored = append(u.engine.stored, u.keys...)
+		u.engine.durable = append(u.engine.durable, u.keys...)
 		u.engine.keyLock.Unlock()
 	}
 	for _, b := range u.interrupts {

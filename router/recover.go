@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,8 +57,10 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 
 // resync is recover for a running engine. It gives nil when the store cannot be read now.
 func (e *Engine) resync() *unit {
+	e.failed.Store(false)
 	u, err := e.recover(context.Background())
 	if err != nil {
+		e.failed.Store(true)
 		e.o.Logger.Error().Err(err).Msg("fold again after a failed commit")
 		return nil
 	}
@@ -203,7 +206,7 @@ func (u *unit) nudge(l *live) {
 	msg.SetContext(&schedule.Work{Context: context.Background(), Event: &events.Event{Stream: l.run.ID}, Run: l.run})
 	produced, err := u.engine.schedule.Schedule(msg)
 	if err == nil {
-		err = u.engine.bus.Publish(anyTopic, produced...)
+		err = errors.Join(u.engine.bus.Publish(anyTopic, produced...), u.engine.bus.take())
 	}
 	if err != nil {
 		u.engine.o.Logger.Error().Err(err).Stringer("run", l.run.ID).Msg("move a recovered run")

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -11,9 +12,10 @@ import (
 // live is a run that has not ended, folded in memory.
 type live struct {
 	run     *events.Run
-	dirty   bool         // in unit.runs
-	written events.Chain // mark of the run's row as it was last written
-	changed []int32      // stages whose rows the unit must write
+	dirty   bool                       // in unit.runs
+	written events.Chain               // mark of the run's row as it was last written
+	changed []int32                    // stages whose rows the unit must write
+	params  map[string]json.RawMessage // decoded; read-only once it is there
 }
 
 // unit is a unit of work: what one pass of the engine's loop takes in, and everything that follows from it. It is one
@@ -96,17 +98,17 @@ func (u *unit) cascade() {
 	for len(u.pending) > 0 {
 		i := u.pending[0]
 		u.pending = u.pending[1:]
-		e := u.batch.Events[i].Event
+		e := &u.batch.Events[i].Event // stays as it is when the slice grows: events are immutable
 		l := u.engine.live[e.Stream]
-		if l == nil {
+		if l == nil || len(u.engine.bus.topics[e.Type]) == 0 {
 			continue
 		}
 		mark := len(u.batch.Events)
-		ok := u.engine.bus.deliver(l.run, &e)
+		ok := u.engine.bus.deliver(l.run, e)
 		if ok && u.parked == nil {
 			continue
 		}
-		u.poison(l, &e, mark)
+		u.poison(l, e, mark)
 	}
 }
 

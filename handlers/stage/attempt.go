@@ -18,6 +18,7 @@ type Attempt struct {
 	Number   int // of the attempt, from 1
 	Token    uint64
 	Params   json.RawMessage            // object
+	Values   map[string]json.RawMessage // the same, decoded; shared by the attempts of a run; nil: decode Params
 	Upstream map[string][]events.Result // outputs of the stages in Stage.Reads
 	Kind     string                     // of the trigger
 	Trigger  string

@@ -25,7 +25,7 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	c.Dir, c.LogDir = s.attemptDirs(a)
 	c.With, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Timeout, a.Stage.Grace, a.Started
 	c.LogicalTime, c.Seed = a.Logical, seed(a)
-	if len(a.Params) > 0 {
+	if c.Params = a.Values; c.Params == nil && len(a.Params) > 0 {
 		if err := json.Unmarshal(a.Params, &c.Params); err != nil {
 			return cannot(ctx, "read the parameters", err)
 		}

@@ -98,7 +98,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 			}
 			w.look(ctx, filepath.Base(hint.Name))
 			continue
-		case err := <-lost:
+		case err, ok := <-lost:
+			if !ok {
+				lost = nil
+				continue
+			}
 			if err != nil {
 				w.Logger.Warn().Err(err).Str("watch", w.Trigger.Watch).Msg("file events were lost; looking at the whole folder")
 			}
@@ -167,17 +171,17 @@ func (w *Watcher) look(ctx context.Context, name string) {
 	if match, err := filepath.Match(w.glob, name); err != nil || !match || temporary(name) {
 		return
 	}
+	c := w.waiting[name]
+	if c != nil && c.sealing {
+		return // its result makes it be looked at again
+	}
 	info, err := os.Lstat(filepath.Join(w.dir, name))
 	if err != nil {
 		delete(w.waiting, name) // gone before it was read: there is nothing to run on
 		return
 	}
 	print := fingerprint(info)
-	c := w.waiting[name]
-	switch {
-	case c != nil && c.sealing:
-		return
-	case w.handled[name] == print:
+	if w.handled[name] == print {
 		delete(w.waiting, name)
 		return
 	}
@@ -189,10 +193,11 @@ func (w *Watcher) look(ctx context.Context, name string) {
 	if c.print != print {
 		c.print, c.since = print, now
 	}
-	switch why := unfit(info, w.Trigger.AllowEmpty); {
-	case why != nil && (why.Code != "E_DROP_EMPTY" || now.Sub(c.since) >= w.Trigger.Settle):
+	why, still := unfit(info, w.Trigger.AllowEmpty), now.Sub(c.since) >= w.Trigger.Settle
+	switch {
+	case still && why != nil:
 		w.refuse(ctx, name, c, why)
-	case why == nil && now.Sub(c.since) >= w.Trigger.Settle:
+	case still:
 		w.seal(ctx, name, c)
 	case now.Sub(c.first) > orDefault(w.MaxWait, defaultMaxWait) && !c.reported:
 		c.reported = true
@@ -206,8 +211,12 @@ func (w *Watcher) lookAtWaiting(ctx context.Context) {
 	}
 }
 
-// nextLook is when the first waiting file may have stood still for long enough.
+// nextLook is when the first waiting file may have stood still for long enough. While every place is taken there is no
+// use in looking; the next result does.
 func (w *Watcher) nextLook() time.Duration {
+	if len(w.slots) == cap(w.slots) {
+		return time.Hour
+	}
 	next, now := time.Hour, w.Clock()
 	for _, c := range w.waiting {
 		if !c.sealing {
@@ -228,6 +237,9 @@ func (w *Watcher) seal(ctx context.Context, name string, c *candidate) {
 	print := c.print
 	w.busy.Go(func() {
 		done := w.deliver(ctx, name, print)
+		if done {
+			w.save(name, print) // here, so that a stop between the result and the loop forgets nothing
+		}
 		<-w.slots
 		select {
 		case w.results <- result{name, print, done}:
@@ -240,6 +252,10 @@ func (w *Watcher) seal(ctx context.Context, name string, c *candidate) {
 func (w *Watcher) deliver(ctx context.Context, name string, print Fingerprint) bool {
 	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			w.Logger.Error().Err(err).Str("file", name).Msg("open a dropped file; it is tried again")
+			w.pause(ctx)
+		}
 		return false
 	}
 	defer f.Close()
@@ -258,20 +274,18 @@ func (w *Watcher) deliver(ctx context.Context, name string, print Fingerprint) b
 
 func (w *Watcher) name() string { return "file:" + w.Trigger.Watch }
 
-// accept brings a delivery to the inbox; a full queue or disk delays it and does not lose it.
+// accept brings a delivery to the inbox; a full queue or disk delays it and does not lose it. After another error the
+// file is looked at again, behind the others: one that can never be stored must not hold a place.
 func (w *Watcher) accept(ctx context.Context, d *Delivery) bool {
 	for {
 		_, err := w.Inbox.Accept(ctx, d)
 		if err == nil {
 			return true
 		}
-		if errors.Is(err, ErrClosed) {
-			return false
+		if !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) && ctx.Err() == nil {
+			w.Logger.Error().Err(err).Str("file", d.File.Name).Msg("store a dropped file; it is tried again")
 		}
-		if !errors.Is(err, ErrBusy) {
-			w.Logger.Error().Err(err).Str("file", d.Key).Msg("store a dropped file; it is tried again")
-		}
-		if !w.pause(ctx) {
+		if !w.pause(ctx) || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrFull) {
 			return false
 		}
 	}
@@ -290,9 +304,8 @@ func (w *Watcher) pause(ctx context.Context) bool {
 func (w *Watcher) settled(ctx context.Context, r result) {
 	delete(w.waiting, r.name)
 	if r.done {
-		w.remember(r.name, r.print)
+		w.handled[r.name] = r.print
 	}
-	w.look(ctx, r.name) // it may have changed meanwhile
 	for name, c := range w.waiting {
 		if len(w.slots) == cap(w.slots) {
 			break
@@ -301,10 +314,11 @@ func (w *Watcher) settled(ctx context.Context, r result) {
 			w.look(ctx, name)
 		}
 	}
+	w.look(ctx, r.name) // it may have changed meanwhile; last, as a file that fails comes behind the others
 }
 
-func (w *Watcher) remember(name string, print Fingerprint) {
-	w.handled[name] = print
+// save keeps a handled name for the next start.
+func (w *Watcher) save(name string, print Fingerprint) {
 	if w.Seen == nil {
 		return
 	}
@@ -318,7 +332,8 @@ func (w *Watcher) refuse(ctx context.Context, name string, c *candidate, why *Re
 	delete(w.waiting, name)
 	d := &Delivery{Kind: "file", Trigger: w.name(), Pipeline: w.Pipeline, Key: "", File: &File{Name: name, Size: c.print.Size}, Refused: why}
 	if w.accept(ctx, d) {
-		w.remember(name, c.print)
+		w.handled[name] = c.print
+		w.save(name, c.print)
 	}
 }
 

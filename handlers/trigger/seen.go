@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"sync"
 	"syscall"
+	"unicode/utf8"
 )
 
 // Fingerprint tells whether a file is still the one that was handled. It is a shortcut: what a file is, its content
@@ -22,9 +24,17 @@ type Fingerprint struct {
 }
 
 func fingerprint(info fs.FileInfo) Fingerprint {
-	f := Fingerprint{Size: info.Size(), MTime: info.ModTime().UnixNano()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		f.Inode, f.Change = st.Ino, st.Ctim.Nano()
+	var f Fingerprint
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if ok {
+		f.Inode = st.Ino
+	}
+	if !info.Mode().IsRegular() {
+		return f // using a folder or a pipe moves its times, and does not make it another one
+	}
+	f.Size, f.MTime = info.Size(), info.ModTime().UnixNano()
+	if ok {
+		f.Change = st.Ctim.Nano()
 	}
 	return f
 }
@@ -38,7 +48,8 @@ type Seen struct {
 }
 
 type seenLine struct {
-	Name  string      `json:"name"`
+	Name  string      `json:"name,omitempty"`
+	Raw   []byte      `json:"raw,omitempty"` // instead of a name that is no UTF-8, which JSON would change
 	Print Fingerprint `json:"print"`
 }
 
@@ -48,7 +59,25 @@ func OpenSeen(path string) (*Seen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the list of handled files: %w", err)
 	}
-	return &Seen{path: path, file: f}, nil
+	s := &Seen{path: path, file: f}
+	if err := s.endLine(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the list of handled files: %w", err), f.Close())
+	}
+	return s, nil
+}
+
+// endLine closes a line that was cut short, so that the next one is not spoilt with it.
+func (s *Seen) endLine() error {
+	info, err := s.file.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := s.file.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = s.file.Write([]byte{'\n'})
+	return err
 }
 
 // Load gives what is in the file; a line that was cut short is passed over.
@@ -63,7 +92,7 @@ func (s *Seen) Load() map[string]Fingerprint {
 	for lines.Scan() {
 		var l seenLine
 		if json.Unmarshal(lines.Bytes(), &l) == nil {
-			all[l.Name] = l.Print
+			all[cmp.Or(l.Name, string(l.Raw))] = l.Print
 		}
 	}
 	return all
@@ -71,7 +100,11 @@ func (s *Seen) Load() map[string]Fingerprint {
 
 // Save appends a name.
 func (s *Seen) Save(name string, print Fingerprint) error {
-	b, err := json.Marshal(seenLine{name, print})
+	l := seenLine{Name: name, Print: print}
+	if !utf8.ValidString(name) {
+		l.Name, l.Raw = "", []byte(name)
+	}
+	b, err := json.Marshal(l)
 	if err != nil {
 		return err
 	}
@@ -86,7 +119,7 @@ func (s *Seen) Close() error { return errors.Join(s.file.Close()) }
 
 // temporaryNames are those that uploaders and editors use until a file is whole, and files that are never data.
 // Measured and read: testdata/temp_name_patterns.tsv.
-var temporaryNames = regexp.MustCompile(`(?i)^(` +
+var temporaryNames = regexp.MustCompile(`(?is)^(` +
 	`\..+\.[a-z0-9]{6}` + // rsync
 	`|\.in\..*|\.pureftpd-upload\..*|\.syncthing\..*|~syncthing~.*|\.goutputstream-.*|\.~tmp~|\.rsync-partial` +
 	`|.*\.(filepart|part|partial|crdownload|download|tmp|temp|swp|swx)` +

@@ -479,3 +479,15 @@ func TestKeptHeaders(t *testing.T) {
 	require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", got.Traceparent)
 	require.NotEmpty(t, got.Headers["Ce-Type"])
 }
+
+// Posts share their buffers; what is stored is a copy of its own.
+func TestStoredBodiesStayAsTheyWere(t *testing.T) {
+	t.Parallel()
+	in, post := hook(t, Route{}, nil)
+	for i := range 50 {
+		require.Equal(t, http.StatusAccepted, post(fmt.Appendf(nil, `{"n":%d}`, 10+i), jsonHeader()).status)
+	}
+	for i, d := range in.all() {
+		require.JSONEq(t, fmt.Sprintf(`{"n":%d}`, 10+i), string(d.Body))
+	}
+}

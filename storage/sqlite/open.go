@@ -33,10 +33,11 @@ var _ storage.Store = (*Store)(nil)
 
 // Store is a storage.Store on SQLite.
 type Store struct {
-	o    Options
-	dir  string
-	path string
-	read *sql.DB
+	o     Options
+	dir   string
+	path  string
+	read  *sql.DB
+	byKey *sql.Stmt // every webhook asks for it
 
 	writer  writer
 	head    atomic.Int64
@@ -98,7 +99,7 @@ func OpenReadOnly(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	if err := checkVersion(s.read); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), s.read.Close())
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), s.byKey.Close(), s.read.Close())
 	}
 	return s, nil
 }
@@ -116,6 +117,11 @@ func (s *Store) openReaders() error {
 		return errors.Join(damage(err), db.Close())
 	}
 	s.head.Store(head.Int64)
+	byKey, err := db.Prepare(`SELECT ` + deliveryColumns + ` FROM deliveries WHERE keyhash = ?`) //nolint:noctx // a prepare
+	if err != nil {
+		return errors.Join(damage(err), db.Close())
+	}
+	s.byKey = byKey
 	return nil
 }
 
@@ -149,7 +155,7 @@ func openWriter(path string) (*sqlite3.SQLiteConn, error) {
 	if !ok {
 		return nil, fmt.Errorf("driver gave a %T", c)
 	}
-	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=4000"} {
+	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=16000", "PRAGMA cache_size=-16384"} {
 		if _, err := conn.Exec(setting, nil); err != nil {
 			return nil, errors.Join(damage(err), conn.Close())
 		}
@@ -172,7 +178,7 @@ func (s *Store) Close() error {
 	s.closed.Do(func() {
 		close(s.closing)
 		s.timers.Wait()
-		err = errors.Join(s.read.Close(), s.writer.close())
+		err = errors.Join(s.byKey.Close(), s.read.Close(), s.writer.close())
 	})
 	return err
 }

@@ -236,7 +236,7 @@ func (s *Store) Delivery(ctx context.Context, id events.ID) (storage.DeliveryRow
 
 // DeliveryByKey gives the first delivery with an idempotency key.
 func (s *Store) DeliveryByKey(ctx context.Context, key storage.KeyHash) (storage.DeliveryRow, error) {
-	d, err := scanDelivery(s.read.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE keyhash = ?`, key[:]))
+	d, err := scanDelivery(s.byKey.QueryRowContext(ctx, key[:]))
 	return d, missing(err, "delivery with key", key)
 }
 
