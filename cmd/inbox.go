@@ -44,6 +44,10 @@ func (a *app) listDeliveries(ctx context.Context, s *sqlite.Store, f storage.Del
 	if err != nil {
 		return err
 	}
+	if len(rows) == 0 && a.output == "text" {
+		a.tell("inbox.none")
+		return nil
+	}
 	all := make([]inboxJSON, len(rows))
 	received := map[string]int64{}
 	for i, d := range rows {

@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"sync"
+
 	"github.com/spf13/cobra"
 )
 
@@ -30,16 +32,19 @@ func (a *app) commands() []entry {
 		{"store", a.storeCommand},
 		{"explain", a.explainCommand},
 		{"bench", a.benchCommand},
-		{"subject", a.subjectCommand},
+		{"bench-subject", a.subjectCommand},
 		{"completion", a.completionCommand},
 		{"version", a.versionCommand},
 	}
 }
 
+// keepOrder keeps the commands in the order of the list.
+var keepOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
+
 // root builds the command that was asked for, or all of them when the arguments do not begin with one: for help,
 // completion and mistakes.
 func (a *app) root(args []string) *cobra.Command {
-	cobra.EnableCommandSorting = false
+	keepOrder()
 	root := &cobra.Command{Use: "apollo", SilenceUsage: true, SilenceErrors: true, Args: a.unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	a.describe(root, "root")

@@ -80,6 +80,10 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 			all[i].Duration = (r.Ended - r.Created) / 1e6
 		}
 	}
+	if len(rows) == 0 && a.output == "text" {
+		a.tell("runs.none")
+		return nil
+	}
 	n := -1
 	return list(a, all, a.heads("run", "pipeline", "state", "trigger", "created", "duration", "why"), func(r runRowJSON) []string {
 		n++

@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			e.Vars = append(e.Vars, "LANG=C.UTF-8", "PATH="+os.Getenv("PATH"))
+			e.Vars = append(e.Vars, "LANG=C.UTF-8", "PATH="+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0") // else each process sleeps a second under -race
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/artifacts"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -22,7 +23,11 @@ func (a *app) storeCommand() *cobra.Command {
 	rebuild.RunE = func(c *cobra.Command, _ []string) error { return a.rebuildStore(c.Context(), *write) }
 	backup := a.describe(&cobra.Command{Use: "backup FILE", Args: a.arguments(1, 1)}, "store.backup")
 	backup.RunE = func(c *cobra.Command, args []string) error {
-		return a.reading(c.Context(), func(s *sqlite.Store) error { return s.Backup(c.Context(), args[0]) })
+		err := a.reading(c.Context(), func(s *sqlite.Store) error { return s.Backup(c.Context(), args[0]) })
+		if err == nil {
+			a.tell("backup.done", lang.Data{"File": args[0]})
+		}
+		return err
 	}
 	fsck := a.describe(&cobra.Command{Use: "fsck", Args: a.arguments(0, 0)}, "store.fsck")
 	fsck.RunE = func(c *cobra.Command, _ []string) error { return a.fsck(c.Context()) }
