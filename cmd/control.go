@@ -174,7 +174,9 @@ func (r *remote) post(ctx context.Context, path string, body, into any) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
-		var p struct{ Detail string }
+		var p struct {
+			Detail string `json:"detail"`
+		}
 		_ = json.NewDecoder(resp.Body).Decode(&p)
 		exit, known := exitOfStatus[resp.StatusCode]
 		if !known {

@@ -134,8 +134,8 @@ func (s *server) start(ctx context.Context, listen string) error {
 }
 
 // onFirstUse makes a handler when the first request asks for it: start-up does not wait for it.
-func onFirstUse(make func() http.Handler) http.Handler {
-	once := sync.OnceValue(make)
+func onFirstUse(build func() http.Handler) http.Handler {
+	once := sync.OnceValue(build)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { once().ServeHTTP(w, r) })
 }
 
