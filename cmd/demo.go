@@ -37,7 +37,8 @@ func (a *app) demoCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return errors.Join(d.run(ctx), d.stop())
+		defer d.stop()
+		return d.run(ctx)
 	}
 	return c
 }
@@ -133,13 +134,12 @@ func (d *demo) start(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) stop() error {
+func (d *demo) stop() {
 	if d.server == nil || d.server.Process == nil || d.server.ProcessState != nil {
-		return nil
+		return
 	}
 	_ = d.server.Process.Signal(syscall.SIGTERM)
 	_ = d.server.Wait()
-	return nil
 }
 
 // send posts the real push, the same again, and one with a wrong signature.

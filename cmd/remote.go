@@ -135,8 +135,11 @@ func (r *remote) call(ctx context.Context, method, path string, body, into any) 
 // answered turns an RFC 9457 answer into the error that it was made of.
 func answered(resp *http.Response) error {
 	var p struct {
-		Detail string
-		Errors []struct{ Message, Location string }
+		Detail string `json:"detail"`
+		Errors []struct {
+			Message  string `json:"message"`
+			Location string `json:"location"`
+		} `json:"errors"`
 	}
 	_ = json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p) // without it, the status says what it can
 	for _, e := range p.Errors {

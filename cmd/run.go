@@ -227,12 +227,14 @@ func outcome(v *view) error {
 			return silent(exitTimedOut)
 		case events.GateRejected:
 			return silent(exitGate)
+		default:
+			return silent(exitFailed)
 		}
-		return silent(exitFailed)
 	case events.Cancelled:
 		return silent(exitCancelled)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // progress shows a run while it goes, on standard error: redrawn in place on a terminal when something has changed, one

@@ -10,16 +10,9 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/apollo-11/apollo/cmd"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
-
-// TestMain lets this test binary be `apollo` itself: scripts run it as a process of its own.
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"apollo": func() { cmd.Main() }, "greeter": Example})
-}
 
 // TestScripts drives the program as a user does: testdata/script has one file a subject.
 func TestScripts(t *testing.T) {

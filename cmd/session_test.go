@@ -161,9 +161,9 @@ func TestInterruptCancelsTheRun(t *testing.T) {
 	}
 }
 
-// TestCase_S1 is other engines' oldest complaint, "database is locked": many runs at once on one data directory, each a
-// process of its own, while commands read it in a loop.
-func TestCase_S1(t *testing.T) {
+// Many runs at once on one data directory without a server, each a process of its own, while commands read it in a loop:
+// one after the other has the engine, and no lock of the database reaches anybody.
+func TestRunsAtOnceShareTheDirectory(t *testing.T) {
 	t.Parallel()
 	const runs = 20
 	dir := t.TempDir()

@@ -91,11 +91,10 @@ func (a *app) fsck(ctx context.Context) error {
 	err := a.reading(ctx, func(s *sqlite.Store) error {
 		return errors.Join(s.Check(ctx, report), checkArtifacts(ctx, a.data, report))
 	})
-	if errors.Is(err, storage.ErrCorrupt) || err == nil {
-		if err != nil {
-			report(storage.Problem{Code: "E_STORE_CORRUPT", Place: filepath.Join(a.data, sqlite.FileName), What: err.Error()})
-		}
-	} else {
+	switch {
+	case errors.Is(err, storage.ErrCorrupt):
+		report(storage.Problem{Code: "E_STORE_CORRUPT", Place: filepath.Join(a.data, sqlite.FileName), What: err.Error()})
+	case err != nil:
 		return err
 	}
 	if len(rows) == 0 && a.output == "text" {

@@ -116,6 +116,7 @@ func isTerminal(w io.Writer) bool {
 func (a *app) state(s events.State) string {
 	icon, style := "○", dim
 	switch s {
+	case events.None, events.Pending:
 	case events.Running:
 		icon, style = "●", accent
 	case events.Completed:

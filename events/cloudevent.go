@@ -74,7 +74,7 @@ func (e *Event) appendExtensions(b []byte, o Origin) []byte {
 		b = append(append(append(b, `,"correlationid":"`...), o.Correlation.String()...), '"')
 	}
 	if o.Trace != "" {
-		quoted, _ := json.Marshal(o.Trace) // a string always has a JSON form
+		quoted, _ := json.Marshal(o.Trace) //nolint:errchkjson // a string always has a JSON form
 		b = append(append(b, `,"traceparent":`...), quoted...)
 	}
 	if !e.Prev.IsZero() {

@@ -120,7 +120,9 @@ func TestEveryDataFieldIsEncoded(t *testing.T) {
 }
 
 // oneSpelling takes whatever bytes and checks that there is one spelling of everything that is taken.
-func oneSpelling(t interface{ Fatalf(string, ...any) }, encoded []byte) {
+func oneSpelling(t interface {
+	Fatalf(format string, args ...any)
+}, encoded []byte) {
 	var d Data
 	if err := d.Decode(encoded); err != nil {
 		return

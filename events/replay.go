@@ -77,6 +77,7 @@ func (p *Replayer) judge(e *Event) (fromWorld bool, m *Mismatch) {
 			return true, mismatch(e, p.due[p.next].text(p.run))
 		}
 		return true, p.judgeWorld(e)
+	case decision:
 	}
 	if p.next == len(p.due) {
 		return false, mismatch(e, "nothing")

@@ -187,7 +187,7 @@ func (e *Engine) pipeline(name string) *registered {
 // Start recovers what an earlier engine left unfinished and begins to take in deliveries. It returns when the engine is
 // ready.
 func (e *Engine) Start(ctx context.Context) error {
-	go func() {
+	go func() { //nolint:gosec // the engine outlives the context of its start; Stop ends it
 		if err := e.router.Run(context.Background()); err != nil {
 			e.fail(err)
 		}

@@ -6,12 +6,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 func perSecond(n int64, took time.Duration) float64 { return float64(n) / took.Seconds() }
+
+// discard removes a store that was measured. One that stays takes nothing but space.
+func discard(dir string) { _ = os.RemoveAll(dir) }
 
 // engine: stage completions a second with many five-stage runs in flight; the same store then gives the figures of
 // size, replay and a start with a long log.
@@ -21,7 +25,7 @@ func engine(ctx context.Context, m *meter) error {
 	runs := pick(m, 6_000, 77_000)
 	limit, void, err := m.steady(func() (err error) {
 		if dir != "" {
-			_ = os.RemoveAll(dir)
+			discard(dir)
 		}
 		dir = m.dir()
 		d, err = m.subject(ctx, dir, Load{Kind: "chains", Runs: runs, Flight: 512, Hold: pick(m, 50, 1000)})
@@ -30,7 +34,7 @@ func engine(ctx context.Context, m *meter) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer discard(dir)
 	m.add(Figure{Name: "engine_vs_commit", Value: perSecond(d.Count, d.Took), Unit: "stages/s", LimitValue: limit.perSecond, Samples: int(d.Count), Void: void}, atLeast(2.5))
 	size, err := sizeOf(dir, runs)
 	if err != nil {
@@ -102,7 +106,7 @@ func chain(ctx context.Context, m *meter) error {
 	var d Done
 	limit, void, err := m.steady(func() (err error) {
 		dir := m.dir()
-		defer os.RemoveAll(dir)
+		defer discard(dir)
 		d, err = m.subject(ctx, dir, Load{Kind: "chains", Runs: pick(m, 300, 2000), Flight: 1})
 		return err
 	})
@@ -125,7 +129,7 @@ func graphs(ctx context.Context, m *meter) error {
 		for i, stages := range []int{1000, 10_000} {
 			dir := m.dir()
 			d, err := m.subject(ctx, dir, Load{Kind: "graph", Runs: pick(m, 1, 3), Stages: stages, Wide: shape.wide})
-			_ = os.RemoveAll(dir)
+			discard(dir)
 			if err != nil {
 				return err
 			}
@@ -167,7 +171,7 @@ func webhook(ctx context.Context, m *meter) error {
 // load is a subject whose store nobody needs afterwards.
 func (m *meter) load(ctx context.Context, l Load) (Done, error) {
 	dir := m.dir()
-	defer os.RemoveAll(dir)
+	defer discard(dir)
 	return m.subject(ctx, dir, l)
 }
 
@@ -199,7 +203,7 @@ func shell(ctx context.Context, m *meter) error {
 	if err != nil {
 		return err
 	}
-	both := append(before.one, after.one...)
+	both := slices.Concat(before.one, after.one)
 	void := ""
 	if d := drift(before.perSecond, after.perSecond); d > driftLimit {
 		void = fmt.Sprintf("the limit drifted by %.0f %%", d*100)
@@ -221,7 +225,7 @@ func startup(ctx context.Context, m *meter) error {
 		if err := s.stop(); err != nil {
 			return err
 		}
-		_ = os.RemoveAll(dir)
+		discard(dir)
 	}
 	m.add(Figure{Name: "startup_ms", Value: ms(all.p50()), Unit: "ms", Samples: len(all), P50: ms(all.p50()), P99: ms(all.p99())}, atMost(40))
 	return nil
@@ -230,7 +234,7 @@ func startup(ctx context.Context, m *meter) error {
 // idle: what a server that does nothing takes of the machine.
 func idle(ctx context.Context, m *meter) error {
 	dir := m.dir()
-	defer os.RemoveAll(dir)
+	defer discard(dir)
 	s, err := m.serve(ctx, dir)
 	if err != nil {
 		return err

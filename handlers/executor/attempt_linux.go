@@ -63,7 +63,7 @@ func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
 	if cause := stopCause(a.ctx); cause != nil {
 		return cause
 	}
-	buf := buffers.Get().(*[]byte)
+	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put in
 	defer buffers.Put(buf)
 	a.buf = *buf
 	failure := a.start(p, env)
@@ -130,11 +130,11 @@ func (a *attempt) release() {
 // poll waits until something happens or is due, and takes in what the stage wrote.
 func (a *attempt) poll() {
 	fds := [...]unix.PollFd{
-		{Fd: int32(a.streams[0].fd), Events: unix.POLLIN},
-		{Fd: int32(a.streams[1].fd), Events: unix.POLLIN},
-		{Fd: int32(a.fifo.fd), Events: unix.POLLIN},
-		{Fd: int32(a.proc.pidfd), Events: unix.POLLIN},
-		{Fd: int32(a.wake.fd), Events: unix.POLLIN},
+		{Fd: int32(a.streams[0].fd), Events: unix.POLLIN}, //nolint:gosec // a descriptor is an int32 to the kernel
+		{Fd: int32(a.streams[1].fd), Events: unix.POLLIN}, //nolint:gosec // a descriptor is an int32 to the kernel
+		{Fd: int32(a.fifo.fd), Events: unix.POLLIN},       //nolint:gosec // a descriptor is an int32 to the kernel
+		{Fd: int32(a.proc.pidfd), Events: unix.POLLIN},    //nolint:gosec // a descriptor is an int32 to the kernel
+		{Fd: int32(a.wake.fd), Events: unix.POLLIN},       //nolint:gosec // a descriptor is an int32 to the kernel
 	}
 	if a.exited {
 		fds[3].Fd = -1

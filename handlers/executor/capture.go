@@ -84,12 +84,12 @@ func (c *capture) close() Log {
 	kept := min(c.total, c.part) - c.lost
 	if c.tail != nil {
 		kept += c.join()
-		c.tail.Close()
+		_ = c.tail.Close() // it was only kept to be joined
 		_ = os.Remove(c.tail.Name())
 	}
 	log := Log{Bytes: c.total, Kept: kept, Dropped: c.total - kept}
 	if c.head != nil {
-		c.head.Close()
+		_ = c.head.Close() // the log is told of as far as it was written
 		log.Path = c.path
 	}
 	return log

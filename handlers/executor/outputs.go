@@ -111,7 +111,7 @@ func (w strictJSON) object(at string, depth int) (string, error) {
 		if err != nil {
 			return at, err
 		}
-		key := token.(string)
+		key := token.(string) //nolint:forcetypeassert // More said that a member comes, and its key is a string
 		below := at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 		if seen[key] {
 			return below, errors.New("the key appears twice")

@@ -152,7 +152,7 @@ func NewTasks(byName map[string]Task) *Tasks { return &Tasks{byName: maps.Clone(
 
 // Spec implements Executor.
 func (e *Tasks) Spec() Spec {
-	names, _ := json.Marshal(append([]string{}, slices.Sorted(maps.Keys(e.byName))...))
+	names, _ := json.Marshal(append([]string{}, slices.Sorted(maps.Keys(e.byName))...)) //nolint:errchkjson // strings always have a JSON form
 	return Spec{
 		Name: "task",
 		Doc:  "Calls a Go function that is registered in this build.",
@@ -187,13 +187,13 @@ func (e *Tasks) Execute(ctx context.Context, c *Call) (*Result, *events.Failure)
 		return result, cause
 	}
 	call := &TaskCall{Call: c, settings: settings.With}
-	err, abandoned := await(ctx, task, call)
+	abandoned, err := await(ctx, task, call)
 	call.close(result)
 	return result, taskFailure(ctx, err, abandoned, result)
 }
 
 // await calls the task and waits for it, but not for ever once ctx has ended.
-func await(ctx context.Context, task Task, call *TaskCall) (err error, abandoned bool) {
+func await(ctx context.Context, task Task, call *TaskCall) (abandoned bool, err error) {
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("the task ended its goroutine instead of returning")
@@ -202,7 +202,7 @@ func await(ctx context.Context, task Task, call *TaskCall) (err error, abandoned
 	}()
 	select {
 	case err := <-done:
-		return err, false
+		return false, err
 	case <-ctx.Done():
 	}
 	grace := call.Grace
@@ -213,9 +213,9 @@ func await(ctx context.Context, task Task, call *TaskCall) (err error, abandoned
 	defer timer.Stop()
 	select {
 	case err := <-done:
-		return err, false
+		return false, err
 	case <-timer.C:
-		return nil, true
+		return true, nil
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // runTask executes a function as a task.
-func runTask(t *testing.T, ctx context.Context, change func(*Call), task Task) (*Result, *events.Failure) {
+func runTask(ctx context.Context, t *testing.T, change func(*Call), task Task) (*Result, *events.Failure) {
 	t.Helper()
 	c := newCall(t, "-")
 	c.With = json.RawMessage(`{"name":"it","with":{"limit":7}}`)
@@ -40,7 +40,7 @@ func TestTaskReadsAndWrites(t *testing.T) {
 		c.Params = map[string]json.RawMessage{"region": []byte(`"eu"`)}
 		c.Inputs = map[string]Input{"n": {Value: []byte("9007199254740993")}, "drop": {Path: file}}
 	}
-	r, failure := runTask(t, t.Context(), give, func(_ context.Context, call *TaskCall) error {
+	r, failure := runTask(t.Context(), t, give, func(_ context.Context, call *TaskCall) error {
 		var settings struct{ Limit int }
 		var region string
 		var n json.Number
@@ -93,14 +93,14 @@ func TestTaskFailures(t *testing.T) {
 		"large value": {task: func(_ context.Context, c *TaskCall) error { return c.SetOutput("v", strings.Repeat("x", maxOutputs)) },
 			class: events.BadOutput, text: "too large"},
 		"panic":           {task: func(context.Context, *TaskCall) error { panic("boom") }, class: events.ExecFailed, text: "boom", evidence: "TestTaskFailures"},
-		"nil pointer":     {task: func(context.Context, *TaskCall) error { var p *Call; p.Attempt++; return nil }, class: events.ExecFailed, text: "nil pointer", evidence: "task_test.go"},
+		"nil pointer":     {task: func(context.Context, *TaskCall) error { var p *Call; p.Attempt++; return nil }, class: events.ExecFailed, text: "nil pointer", evidence: "task_test.go"}, //nolint:govet // what it does wrong is the test
 		"Goexit":          {task: func(context.Context, *TaskCall) error { runtime.Goexit(); return nil }, class: events.ExecFailed, text: "goroutine"},
 		"time-out":        {change: short, task: func(ctx context.Context, _ *TaskCall) error { <-ctx.Done(); return ctx.Err() }, class: events.Timeout, text: "20ms"},
 		"ignores its end": {change: short, task: func(context.Context, *TaskCall) error { <-release; return nil }, class: events.Timeout, text: "20ms"},
 		"not registered":  {change: func(c *Call) { c.With = []byte(`{"name":"other"}`) }, task: nil, class: events.ExecFailed, text: "E_EXEC_NOTFOUND"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, failure := runTask(t, t.Context(), test.change, test.task)
+			r, failure := runTask(t.Context(), t, test.change, test.task)
 			if failure == nil || failure.Class != test.class || !strings.Contains(failure.Reason, test.text) || !strings.Contains(r.Evidence, test.evidence) {
 				t.Errorf("got %+v, %q", failure, r.Evidence)
 			}
@@ -110,7 +110,7 @@ func TestTaskFailures(t *testing.T) {
 
 func TestTaskCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, failure := runTask(t, ctx, nil, func(ctx context.Context, call *TaskCall) error {
+	_, failure := runTask(ctx, t, nil, func(ctx context.Context, call *TaskCall) error {
 		cancel(errors.New("li cancelled it"))
 		<-ctx.Done()
 		return ctx.Err()

@@ -47,16 +47,16 @@ func readStat(pid int) (stat, bool) {
 func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
 
 // signal sends to this very process, never to another one that got its number.
-func (s stat) signal(sig unix.Signal) bool {
+func (s stat) signal(sig unix.Signal) {
 	fd, err := unix.PidfdOpen(s.pid, 0)
 	if err != nil {
-		return false
+		return
 	}
 	defer unix.Close(fd)
 	if now, ok := readStat(s.pid); !ok || now.start != s.start || now.dead() {
-		return false
+		return
 	}
-	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+	_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may end in between
 }
 
 // readProc fills buf from a file of /proc, without the cost of an os.File.

@@ -41,7 +41,7 @@ var trees = map[string]string{
 }
 
 // startStage runs a stage in the background and returns when it has logged `ready`.
-func startStage(t *testing.T, ctx context.Context, c *Call) (end func() (*Result, *events.Failure)) {
+func startStage(ctx context.Context, t *testing.T, c *Call) (end func() (*Result, *events.Failure)) {
 	t.Helper()
 	var r *Result
 	var failure *events.Failure
@@ -102,7 +102,7 @@ func TestCase_P1(t *testing.T) {
 				if how == "time-out" {
 					want, c.Timeout = events.Timeout, time.Second
 				}
-				end := startStage(t, ctx, c)
+				end := startStage(ctx, t, c)
 				if how == "cancel" {
 					if name != "forks as it dies" {
 						eventually(t, "a process", func() bool { return len(alive(c)) > 0 })
@@ -188,7 +188,7 @@ func TestParallelAttemptsKeepApart(t *testing.T) {
 	c := unique(newCall(t, ""), trees["setsid"])
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	end := startStage(t, ctx, c)
+	end := startStage(ctx, t, c)
 	if r := succeed(t, newCall(t, `( setsid sleep 1000 & ); exit 0`)); r.Leftovers != 1 {
 		t.Errorf("got %+v", r)
 	}
@@ -255,15 +255,18 @@ func TestStageDiesWithTheEngine(t *testing.T) {
 
 // engine runs one stage and tells its leader's pid, once its children run.
 func engine(t *testing.T, dir string) {
+	t.Helper()
 	c := newCall(t, os.Getenv("EXECUTOR_TEST_SCRIPT"))
 	c.Dir, c.LogDir = filepath.Join(dir, "work"), filepath.Join(dir, "logs")
 	started := make(chan int, 1)
 	c.Started = func(pid int) { started <- pid }
-	go NewShell(Settings{Owner: fmt.Sprintf("engine-%d", os.Getpid())}).Execute(context.Background(), c)
+	go func() {
+		_, _ = NewShell(Settings{Owner: fmt.Sprintf("engine-%d", os.Getpid())}).Execute(t.Context(), c)
+	}()
 	eventually(t, "ready", func() bool {
 		b, _ := os.ReadFile(filepath.Join(c.LogDir, "stdout"))
 		return strings.Contains(string(b), "ready\n")
 	})
-	fmt.Printf("leader %d\n", <-started)
+	fmt.Fprintf(os.Stdout, "leader %d\n", <-started)
 	select {}
 }

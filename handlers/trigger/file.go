@@ -180,8 +180,8 @@ func (w *Watcher) look(ctx context.Context, name string) {
 		delete(w.waiting, name) // gone before it was read: there is nothing to run on
 		return
 	}
-	print := fingerprint(info)
-	if w.handled[name] == print {
+	mark := fingerprint(info)
+	if w.handled[name] == mark {
 		delete(w.waiting, name)
 		return
 	}
@@ -190,8 +190,8 @@ func (w *Watcher) look(ctx context.Context, name string) {
 		c = &candidate{first: now}
 		w.waiting[name] = c
 	}
-	if c.print != print {
-		c.print, c.since = print, now
+	if c.print != mark {
+		c.print, c.since = mark, now
 	}
 	why, still := unfit(info, w.Trigger.AllowEmpty), now.Sub(c.since) >= w.Trigger.Settle
 	switch {
@@ -234,22 +234,22 @@ func (w *Watcher) seal(ctx context.Context, name string, c *candidate) {
 		return // the next result makes room and looks again
 	}
 	c.sealing = true
-	print := c.print
+	mark := c.print
 	w.busy.Go(func() {
-		done := w.deliver(ctx, name, print)
+		done := w.deliver(ctx, name, mark)
 		if done {
-			w.save(name, print) // here, so that a stop between the result and the loop forgets nothing
+			w.save(name, mark) // here, so that a stop between the result and the loop forgets nothing
 		}
 		<-w.slots
 		select {
-		case w.results <- result{name, print, done}:
+		case w.results <- result{name, mark, done}:
 		case <-ctx.Done():
 		}
 	})
 }
 
 // deliver seals the bytes, makes sure that they were not written meanwhile, and waits until the inbox has them.
-func (w *Watcher) deliver(ctx context.Context, name string, print Fingerprint) bool {
+func (w *Watcher) deliver(ctx context.Context, name string, mark Fingerprint) bool {
 	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -265,7 +265,7 @@ func (w *Watcher) deliver(ctx context.Context, name string, print Fingerprint) b
 		w.pause(ctx)
 		return false
 	}
-	if info, err := f.Stat(); err != nil || fingerprint(info) != print || size != print.Size {
+	if info, err := f.Stat(); err != nil || fingerprint(info) != mark || size != mark.Size {
 		return false // written while it was read: it has to stand still first
 	}
 	return w.accept(ctx, &Delivery{Kind: "file", Trigger: w.name(), Pipeline: w.Pipeline, Key: name + "\x00" + digest.String(),
@@ -318,11 +318,11 @@ func (w *Watcher) settled(ctx context.Context, r result) {
 }
 
 // save keeps a handled name for the next start.
-func (w *Watcher) save(name string, print Fingerprint) {
+func (w *Watcher) save(name string, mark Fingerprint) {
 	if w.Seen == nil {
 		return
 	}
-	if err := w.Seen.Save(name, print); err != nil {
+	if err := w.Seen.Save(name, mark); err != nil {
 		w.Logger.Warn().Err(err).Str("file", name).Msg("remember a handled file; the next start reads it again")
 	}
 }

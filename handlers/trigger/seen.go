@@ -99,8 +99,8 @@ func (s *Seen) Load() map[string]Fingerprint {
 }
 
 // Save appends a name.
-func (s *Seen) Save(name string, print Fingerprint) error {
-	l := seenLine{Name: name, Print: print}
+func (s *Seen) Save(name string, mark Fingerprint) error {
+	l := seenLine{Name: name, Print: mark}
 	if !utf8.ValidString(name) {
 		l.Name, l.Raw = "", []byte(name)
 	}

@@ -80,13 +80,13 @@ func write(h hash.Hash, parts [][]byte) {
 
 // anyOf compares the offered signatures with that of each secret, always all of them. The body is hashed once a secret:
 // a stranger who offers thousands of signatures must not make it cost more.
-func anyOf(offers [][]byte, secrets []string, make func(secret string) []byte) bool {
+func anyOf(offers [][]byte, secrets []string, sign func(secret string) []byte) bool {
 	fits := false
 	for _, s := range secrets {
 		if s == "" {
 			continue
 		}
-		expected := make(s)
+		expected := sign(s)
 		for _, offered := range offers {
 			if hmac.Equal(offered, expected) {
 				fits = true
@@ -97,8 +97,8 @@ func anyOf(offers [][]byte, secrets []string, make func(secret string) []byte) b
 }
 
 // one fits when the only offered signature does.
-func one(offered []byte, err error, secrets []string, make func(secret string) []byte) bool {
-	return err == nil && len(offered) == sha256.Size && anyOf([][]byte{offered}, secrets, make)
+func one(offered []byte, err error, secrets []string, sign func(secret string) []byte) bool {
+	return err == nil && len(offered) == sha256.Size && anyOf([][]byte{offered}, secrets, sign)
 }
 
 func verdict(fits bool) *Refusal {

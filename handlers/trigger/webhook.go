@@ -278,7 +278,7 @@ func answer(w http.ResponseWriter, r Receipt) {
 		b = append(append(b, r.DuplicateOf.String()...), '"')
 	case "rejected":
 		status = http.StatusUnprocessableEntity
-		detail, _ := json.Marshal(struct {
+		detail, _ := json.Marshal(struct { //nolint:errchkjson // strings always have a JSON form
 			Code   string `json:"code"`
 			Reason string `json:"reason"`
 		}{r.Code, r.Reason})
@@ -288,7 +288,7 @@ func answer(w http.ResponseWriter, r Receipt) {
 }
 
 func refuse(w http.ResponseWriter, status int, code, reason string) {
-	b, _ := json.Marshal(struct {
+	b, _ := json.Marshal(struct { //nolint:errchkjson // strings always have a JSON form
 		Code   string `json:"code"`
 		Reason string `json:"reason"`
 	}{code, reason})

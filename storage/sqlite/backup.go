@@ -15,7 +15,7 @@ func (s *Store) Backup(_ context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("back up: %w", damage(err))
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // the connection only read
 	conn, ok := c.(*sqlite3.SQLiteConn)
 	if !ok {
 		return fmt.Errorf("back up: driver gave a %T", c)
@@ -35,7 +35,7 @@ func intact(path string) error {
 	if err != nil {
 		return damage(err)
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // the connection only read
 	conn, ok := c.(*sqlite3.SQLiteConn)
 	if !ok {
 		return fmt.Errorf("driver gave a %T", c)

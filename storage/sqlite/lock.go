@@ -41,7 +41,7 @@ func TakeLock(dir string) (*Lock, error) {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer f.Close()
+		defer f.Close() //nolint:errcheck // the file was only read
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock data directory: %w", err)
 		}
@@ -75,7 +75,7 @@ func Holder(dir string) (*HeldError, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at the lock: %w", err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // the file was only read
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
 		return nil, nil //nolint:nilnil // as above
 	}

@@ -86,7 +86,7 @@ func schemaVersion(conn *sqlite3.SQLiteConn) (int64, error) {
 
 func checkVersion(db *sql.DB) error {
 	var have sql.NullInt64
-	if err := db.QueryRow(readVersion).Scan(&have); err != nil {
+	if err := db.QueryRowContext(context.Background(), readVersion).Scan(&have); err != nil {
 		return damage(err)
 	}
 	if have.Int64 > Version {
@@ -116,7 +116,7 @@ func each(conn *sqlite3.SQLiteConn, query string, row func([]driver.Value) error
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // it can only repeat what Next said
 	values := make([]driver.Value, len(rows.Columns()))
 	for {
 		switch err := rows.Next(values); {

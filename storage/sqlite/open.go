@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (s *Store) openReaders() error {
 	db.SetMaxIdleConns(readers)
 	s.read = db
 	var head sql.NullInt64
-	if err := db.QueryRow(`SELECT max(position) FROM events`).Scan(&head); err != nil {
+	if err := db.QueryRowContext(context.Background(), `SELECT max(position) FROM events`).Scan(&head); err != nil {
 		return errors.Join(damage(err), db.Close())
 	}
 	s.head.Store(head.Int64)

@@ -270,7 +270,7 @@ func (w *writer) lookup(query string, to []byte, args ...driver.Value) (bool, er
 	if err != nil {
 		return false, err
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // it can only repeat what Next said
 	row := make([]driver.Value, 1)
 	if err := rows.Next(row); err != nil {
 		if errors.Is(err, io.EOF) {
