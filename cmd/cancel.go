@@ -41,11 +41,8 @@ func (a *app) cancel(ctx context.Context, s session, id events.ID, reason string
 		return err
 	}
 	v, err := openView(ctx, s.reader(), id, a.logsDir())
-	for err == nil {
-		if err = v.advance(ctx, s.reader(), nil); err != nil || v.run.State.Terminal() && v.run.RunningStages() == 0 {
-			break
-		}
-		err = s.wait(ctx)
+	if err == nil {
+		err = v.untilEnd(ctx, s, a.newProgress())
 	}
 	if err != nil {
 		return err

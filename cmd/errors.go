@@ -143,8 +143,7 @@ func (a *app) classify(err error) *exitError {
 }
 
 func (a *app) exitOfError(err error) int {
-	var e *exitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.exit
 	}
 	return a.classify(err).exit

@@ -136,7 +136,7 @@ func (a *app) replayOne(ctx context.Context, s *sqlite.Store, id events.ID, unti
 
 func (a *app) printVerdict(r replayJSON) {
 	if r.Mismatch == nil {
-		fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("replay.same", lang.Data{"N": int(r.Events), "Run": r.Run}))
+		fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("replay.same", lang.Data{"N": r.Events, "Run": r.Run}))
 		return
 	}
 	fmt.Fprintln(a.out, a.paint(bad, "✖ ")+line(a.say.T("replay.differs", map[string]any{"Run": r.Run, "Sequence": r.Mismatch.Sequence,

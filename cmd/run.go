@@ -77,7 +77,7 @@ func (r *running) prepare(name string, f runFlags) (err error) {
 	}
 	file, missing := r.app.pipelineFile(name)
 	if missing != nil {
-		if held, _ := sqlite.Holder(r.app.data); held == nil || held.Address == "" || isPath(name) { //nolint:errcheck // then nobody holds it
+		if held, _ := sqlite.Holder(r.app.data); held == nil || held.Address == "" || isPath(name) {
 			return missing
 		}
 		return nil
@@ -181,41 +181,53 @@ func (r *running) follow(ctx context.Context, s session, p *progress) error {
 	if err != nil {
 		return err
 	}
-	reading, waiting := context.WithoutCancel(ctx), ctx
-	for cancelled := false; ; {
-		if err := v.advance(reading, s.reader(), func(e *events.Event) { p.event(v, e) }); err != nil {
-			return err
-		}
-		if v.run.State.Terminal() && v.run.RunningStages() == 0 {
-			break
-		}
-		p.show(waiting, v)
-		err := s.wait(waiting)
-		switch {
-		case err == nil:
-		case waiting.Err() == nil:
-			return err
-		case cancelled:
-			return silent(exitInterrupted)
-		default:
-			cancelled = true
-			r.app.tell("run.cancelling")
-			again, stop := signal.NotifyContext(reading, os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			waiting = again
-			if err := s.CancelRun(again, r.id, r.app.say.T("run.interrupted")); err != nil && r.app.exitOfError(err) != exitConflict {
-				return err
-			}
-		}
+	err = v.untilEnd(ctx, s, p)
+	interrupted := ctx.Err() != nil
+	if interrupted && err != nil {
+		r.app.tell("run.cancelling")
+		err = r.abort(context.WithoutCancel(ctx), s, v, p)
+	}
+	if err != nil {
+		return err
 	}
 	p.end()
 	if err := r.app.printRun(v, false); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
+	if interrupted {
 		return silent(exitInterrupted)
 	}
 	return outcome(v)
+}
+
+// abort cancels the run and waits for its end, unless it is interrupted.
+func (r *running) abort(ctx context.Context, s session, v *view, p *progress) error {
+	again, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := s.CancelRun(again, r.id, r.app.say.T("run.interrupted")); err != nil && r.app.exitOfError(err) != exitConflict {
+		return err
+	}
+	err := v.untilEnd(again, s, p)
+	if again.Err() != nil {
+		return silent(exitInterrupted)
+	}
+	return err
+}
+
+// untilEnd folds the run and shows it until it has ended and nothing of it runs any more.
+func (v *view) untilEnd(ctx context.Context, s session, p *progress) error {
+	for {
+		if err := v.advance(context.WithoutCancel(ctx), s.reader(), func(e *events.Event) { p.event(v, e) }); err != nil {
+			return err
+		}
+		if v.run.State.Terminal() && v.run.RunningStages() == 0 {
+			return nil
+		}
+		p.show(ctx, v)
+		if err := s.wait(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // outcome gives the exit code of a run that has ended.

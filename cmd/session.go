@@ -109,8 +109,7 @@ func (a *app) session(ctx context.Context) (session, error) {
 func (a *app) trySession(ctx context.Context) (session, error) {
 	logger := zerolog.New(a.err).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
 	n, err := a.open(logger, a.die)
-	var held *sqlite.HeldError
-	if errors.As(err, &held) {
+	if _, held := errors.AsType[*sqlite.HeldError](err); held {
 		return a.connect(ctx)
 	}
 	if err != nil {
@@ -148,7 +147,7 @@ func (a *app) die(err error) { os.Exit(a.exit(context.Background(), err)) }
 
 // stillHeld names the holder that did not answer.
 func (a *app) stillHeld(err error) error {
-	if held, _ := sqlite.Holder(a.data); held != nil { //nolint:errcheck // without a name the first error stays
+	if held, _ := sqlite.Holder(a.data); held != nil {
 		return held
 	}
 	return &exitError{exitUnreachable, "E_UNREACHABLE", err}

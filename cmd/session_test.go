@@ -21,9 +21,9 @@ type program struct {
 
 func start(t *testing.T, dir string, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.CommandContext(t.Context(), "apollo", args...)} //nolint:gosec // testscript.Main has put it into the path
+	p := &program{Cmd: exec.CommandContext(t.Context(), "apollo", args...)} // testscript.Main has put it into the path
 	p.Dir, p.Stdout, p.Stderr = dir, &p.out, &p.errs
-	p.Env = append(os.Environ(), "LANG=C", "APOLLO_DATA=", "GORACE=atexit_sleep_ms=0") // else each process sleeps a second under -race
+	p.Env = append(os.Environ(), "LANG=C", "APOLLO_DATA=")
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func (p *Printer) T(id string, data ...Data) string {
 	if len(data) > 0 {
 		c.TemplateData = data[0]
 		if n, ok := data[0]["N"]; ok {
-			c.PluralCount = n
+			c.PluralCount = fmt.Sprint(n) // any kind of number
 		}
 	}
 	text, err := p.localizer().Localize(c)
