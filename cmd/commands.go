@@ -382,38 +382,32 @@ func (a *app) printGraph(g *events.Graph, format string) error {
 	var b strings.Builder
 	switch format {
 	case "text":
-		run, err := events.Fold(g, []events.Event{{Sequence: 1, Type: events.RunCreated}})
-		if err != nil {
-			return err
-		}
-		for _, l := range a.treeLines(&view{run: run}) {
+		for _, l := range a.planLines(g) {
 			b.WriteString(l + "\n")
 		}
-	case "dot", "mermaid":
-		arrow, head, end := " --> ", "flowchart LR\n", ""
-		if format == "dot" {
-			arrow, head, end = " -> ", "digraph {\n  rankdir=LR\n", "}\n"
-		}
-		b.WriteString(head)
+	case "dot":
+		b.WriteString("digraph {\n  rankdir=LR\n")
 		for _, s := range g.Plan.Stages {
-			fmt.Fprintf(&b, "  %s\n", quoted(format, s.Name))
+			fmt.Fprintf(&b, "  %q\n", s.Name)
 			for _, need := range s.Needs {
-				fmt.Fprintf(&b, "  %s%s%s\n", quoted(format, need), arrow, quoted(format, s.Name))
+				fmt.Fprintf(&b, "  %q -> %q\n", need, s.Name)
 			}
 		}
-		b.WriteString(end)
+		b.WriteString("}\n")
+	case "mermaid": // by number: "end" as a name would end the drawing
+		b.WriteString("flowchart LR\n")
+		for i, s := range g.Plan.Stages {
+			fmt.Fprintf(&b, "  s%d[\"%s\"]\n", i, s.Name)
+			for _, need := range s.Needs {
+				from, _ := g.Index(need)
+				fmt.Fprintf(&b, "  s%d --> s%d\n", from, i)
+			}
+		}
 	default:
 		return usage("--format", format, "text, dot, mermaid")
 	}
 	_, err := io.WriteString(a.out, b.String())
 	return err
-}
-
-func quoted(format, name string) string {
-	if format == "dot" {
-		return fmt.Sprintf("%q", name)
-	}
-	return name
 }
 
 func (a *app) completionCommand() *cobra.Command {

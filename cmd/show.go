@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
@@ -149,83 +148,4 @@ func lastLines(path string, n int) string {
 	}
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// treeLines draws the stages below the one that they need last; a stage with several needs names the others.
-func (a *app) treeLines(v *view) []string {
-	stages := v.run.Graph.Plan.Stages
-	children := make([][]int, len(stages))
-	var roots []int
-	for i := range stages {
-		if len(stages[i].Needs) == 0 {
-			roots = append(roots, i)
-			continue
-		}
-		deepest := 0
-		for _, need := range stages[i].Needs {
-			if n, ok := v.run.Graph.Index(need); ok {
-				deepest = max(deepest, n)
-			}
-		}
-		children[deepest] = append(children[deepest], i)
-	}
-	width := 0
-	for i := range stages {
-		width = max(width, min(40, runewidth.StringWidth(stages[i].Name)))
-	}
-	var rows []string
-	var draw func(i int, indent string, last bool)
-	draw = func(i int, indent string, last bool) {
-		if len(children[i]) == 1 { // a chain goes straight down
-			rows = append(rows, indent+"├─ "+a.stageLine(v, i, width))
-			draw(children[i][0], indent, last)
-			return
-		}
-		branch, below := "├─ ", "│  "
-		if last {
-			branch, below = "└─ ", "   "
-		}
-		rows = append(rows, indent+branch+a.stageLine(v, i, width))
-		for n, child := range children[i] {
-			draw(child, indent+below, n == len(children[i])-1)
-		}
-	}
-	for n, i := range roots {
-		draw(i, "", n == len(roots)-1)
-	}
-	return rows
-}
-
-func (a *app) stageLine(v *view, i, width int) string {
-	s := v.stage(i)
-	st := &v.run.Stages[i]
-	var text strings.Builder
-	text.WriteString(runewidth.FillRight(s.Stage, width) + "  " + a.state(st.State))
-	if st.Started > 0 {
-		end := st.Ended
-		if st.State == events.Running {
-			end = time.Now().UnixNano()
-		}
-		if end > 0 {
-			text.WriteString("  " + a.paint(dim, span(st.Started, end)))
-		}
-	}
-	if s.Attempt > 1 {
-		text.WriteString("  " + a.say.T("attempt", map[string]any{"Number": s.Attempt}))
-	}
-	if s.WaitsFor != "" && st.State == events.Pending {
-		text.WriteString("  " + a.say.T("waits", map[string]any{"For": a.say.T("waits." + s.WaitsFor)}))
-	}
-	if s.Class != "" && st.State != events.Completed {
-		text.WriteString("  " + a.paint(bad, s.Class))
-	}
-	if s.Reason != "" && st.State != events.Completed {
-		text.WriteString(": " + line(s.Reason))
-	}
-	for _, o := range v.run.Graph.Plan.Stages[i].Outputs {
-		if out, ok := s.Outputs[o.Role]; ok && out.Records != nil {
-			text.WriteString("  " + a.say.T("records", map[string]any{"Role": o.Role, "Count": *out.Records}))
-		}
-	}
-	return text.String()
 }
