@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -69,28 +68,8 @@ func (a *app) printGraph(g *events.Graph, format string) error {
 		_, err := io.WriteString(a.out, drawing(g.Plan, format))
 		return err
 	}
-	run, err := events.Fold(g, []events.Event{{Sequence: 1, Type: events.RunCreated}})
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(a.out, strings.Join(a.tree(run, true, func(i, width int) string { return a.planLine(g, i, width) }), "\n")+"\n")
+	_, err := io.WriteString(a.out, strings.Join(a.planLines(g), "\n")+"\n")
 	return err
-}
-
-// planLine gives one stage of a plan: name, executor, and the needs that the tree does not show.
-func (a *app) planLine(g *events.Graph, i, width int) string {
-	s := &g.Plan.Stages[i]
-	text := screen.FillRight(line(s.Name), width) + "  " + a.paint(dim, s.Executor)
-	var also []string
-	for _, need := range s.Needs {
-		if n, ok := g.Index(need); ok && n != parentOf(g, i) {
-			also = append(also, need)
-		}
-	}
-	if len(also) > 0 {
-		text += "  " + a.say.T("needs.also", lang.Data{"Names": strings.Join(also, ", ")})
-	}
-	return text
 }
 
 // drawing gives the stages and their needs in the language of Graphviz or of Mermaid. Ids are numbers: a name may be a

@@ -11,7 +11,7 @@ import (
 // A command is built alone when the arguments begin with its name: the list must name it as it names itself.
 func TestCommandsAreListedByTheirNames(t *testing.T) {
 	t.Parallel()
-	a, _ := testApp(lang.English)
+	a, _ := textApp(lang.English, "never")
 	for _, e := range a.commands() {
 		if got := e.build().Name(); got != e.name {
 			t.Errorf("the command %s is listed as %s", got, e.name)
@@ -29,7 +29,7 @@ func TestCommandsAreListedByTheirNames(t *testing.T) {
 func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 	t.Parallel()
 	for _, tag := range lang.Tags() {
-		a, _ := testApp(tag)
+		a, _ := textApp(tag, "never")
 		var look func(c *cobra.Command)
 		look = func(c *cobra.Command) {
 			for _, part := range []string{"short", "long", "example"} {

@@ -268,7 +268,7 @@ func (p *progress) event(v *view, e *events.Event) {
 		return
 	}
 	if i, ok := v.run.Graph.Index(e.Data.Stage); ok && e.Type.Entity() == "stage" && v.run.Stages[i].State != events.Pending {
-		p.a.put(p.a.stageLine(v, i, 0))
+		p.a.put(p.a.stageLine(v, i, e.Data.Stage, 0))
 	}
 }
 

@@ -77,7 +77,7 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
 			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
 		if r.Ended > 0 {
-			all[i].Duration = (r.Ended - r.Created) / 1e6
+			all[i].Duration = max(0, r.Ended-r.Created) / 1e6
 		}
 	}
 	if len(rows) == 0 && a.output == "text" {

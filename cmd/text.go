@@ -11,11 +11,12 @@ import (
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
 
-	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/events"
 )
 
-func line(s string) string { return strings.ReplaceAll(clean(s), "\n", " ") }
+var oneLine = strings.NewReplacer("\n", " ", "\t", " ")
+
+func line(s string) string { return oneLine.Replace(clean(s)) }
 
 // list prints rows as a table, as one JSON array, or as a JSON object a line.
 func list[T any](a *app, rows []T, head []string, cells func(T) []string) error {
@@ -55,28 +56,51 @@ var screen = &runewidth.Condition{StrictEmojiNeutral: true}
 
 // table prints columns as wide as their widest cell; a Chinese character takes two places.
 func (a *app) table(head []string, rows [][]string) error {
+	all := make([][]cell, 1, len(rows)+1)
+	for _, text := range head {
+		all[0] = append(all[0], cell{dim, line(text)})
+	}
+	for _, row := range rows {
+		cells := make([]cell, len(row))
+		for i, text := range row {
+			cells[i] = a.cell(text)
+		}
+		all = append(all, cells)
+	}
 	widths := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
-		for i, cell := range row {
-			widths[i] = max(widths[i], screen.StringWidth(line(cell)))
+	for _, row := range all {
+		for i, c := range row {
+			widths[i] = max(widths[i], screen.StringWidth(c.text))
 		}
 	}
 	var b strings.Builder
-	for n, row := range append([][]string{head}, rows...) {
-		for i, cell := range row {
-			text := line(cell)
+	for _, row := range all {
+		var text strings.Builder
+		for i, c := range row {
+			text.WriteString(a.paint(c.style, c.text))
 			if i < len(row)-1 {
-				text = screen.FillRight(text, widths[i]+2)
+				text.WriteString(strings.Repeat(" ", widths[i]+2-screen.StringWidth(c.text)))
 			}
-			if n == 0 {
-				text = a.paint(dim, text)
-			}
-			b.WriteString(text)
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
 	}
 	_, err := io.WriteString(a.out, b.String())
 	return err
+}
+
+// cell is a place in a table.
+type cell struct{ style, text string }
+
+// cell takes a painted text apart: the paint is ours, what it covers may be anything.
+func (a *app) cell(text string) cell {
+	if a.colored() {
+		for _, style := range []string{dim, good, bad, warn, accent, bold} {
+			if inner, ok := strings.CutPrefix(text, "\x1b["+style+"m"); ok {
+				return cell{style, line(strings.TrimSuffix(inner, "\x1b[0m"))}
+			}
+		}
+	}
+	return cell{"", line(text)}
 }
 
 // The colours, by what they mean.
@@ -91,7 +115,7 @@ const (
 
 // paint colours text for a terminal, or not at all.
 func (a *app) paint(style, text string) string {
-	if !a.colored() || text == "" {
+	if style == "" || text == "" || !a.colored() {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
@@ -152,28 +176,25 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%dµs", d.Microseconds())
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < time.Minute:
+	case d < time.Minute-50*time.Millisecond:
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
 	return d.Round(time.Second).String()
 }
 
-// ago shows an instant as people say it; after a week as a date and time, UTC.
+// ago shows an instant as a distance from now. A clock that was set back makes nothing come from the future.
 func (a *app) ago(ns int64) string {
 	if ns == 0 {
 		return ""
 	}
-	d := max(0, time.Since(time.Unix(0, ns)))
-	for _, unit := range []struct {
-		below, one time.Duration
-		id         string
-	}{
-		{time.Minute, time.Second, "ago.seconds"}, {time.Hour, time.Minute, "ago.minutes"},
-		{24 * time.Hour, time.Hour, "ago.hours"}, {7 * 24 * time.Hour, 24 * time.Hour, "ago.days"},
-	} {
-		if d < unit.below {
-			return a.say.T(unit.id, lang.Data{"N": int(d / unit.one)})
-		}
+	d := time.Since(time.Unix(0, ns))
+	switch {
+	case d < time.Second:
+		return a.say.T("ago.now")
+	case d >= 48*time.Hour:
+		return a.say.T("ago.days", map[string]any{"Days": int(d / (24 * time.Hour))})
+	case d >= time.Hour:
+		return a.say.T("ago", map[string]any{"D": strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")})
 	}
-	return time.Unix(0, ns).UTC().Format("2006-01-02 15:04")
+	return a.say.T("ago", map[string]any{"D": d.Truncate(time.Second).String()})
 }

@@ -4,110 +4,147 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-	"unicode/utf8"
+	"time"
 
-	"pgregory.net/rapid"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/events"
 )
 
-func TestCleanStripsWhatMovesATerminal(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ name, in, want string }{
-		{"plain", "ok\tline\n", "ok\tline\n"},
-		{"Chinese", "订单 ✔", "订单 ✔"},
-		{"colour", "\x1b[1;31mred\x1b[0m", "red"},
-		{"clear the screen", "a\x1b[2Jb", "ab"},
-		{"clipboard", "a\x1b]52;c;aGk=\x07b", "ab"},
-		{"title, ended by ST", "a\x1b]0;title\x1b\\b", "ab"},
-		{"string without an end", "a\x1b]0;title\nb", "a\nb"},
-		{"C1", "a\u009b31mb", "ab"},
-		{"overwrite", "good\rbad", "good\nbad"},
-		{"Windows line", "a\r\nb", "a\nb"},
-		{"bell and backspace", "a\x07\x08b", "a\ufffd\ufffdb"},
-		{"direction of writing", "a\u202eb\u2066c", "a\ufffdb\ufffdc"},
-		{"line separator", "a\u2028b", "a\ufffdb"},
-		{"no UTF-8", "a\xffb", "a\ufffdb"},
-		{"escape at the end", "a\x1b", "a"},
-	} {
-		if got := clean(c.in); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
-	}
-}
-
-func TestCleanLeavesNothingThatATerminalObeys(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		in := rapid.SliceOf(rapid.SampledFrom([]string{"\x1b", "[", "]", "P", "0", ";", "m", "\x07", "\\", "\u009b", "\u009d", "\u009c", "\r", "\n", "\xff", "\u202e", "中"})).Draw(t, "in")
-		got := clean(strings.Join(in, ""))
-		for _, r := range got {
-			if r != '\n' && r != '\t' && (r < 0x20 || r >= 0x7f && r < 0xa0 || turnsText(r)) {
-				t.Fatalf("%q holds %q", got, r)
-			}
-		}
-		if !utf8.ValidString(got) {
-			t.Fatalf("%q is no UTF-8", got)
-		}
-	})
-}
-
-func testApp(tag string) (*app, *bytes.Buffer) {
+func textApp(tag, color string) (*app, *bytes.Buffer) {
 	var out bytes.Buffer
-	return &app{out: &out, err: &out, env: func(string) string { return "" }, say: lang.New(tag), color: "never", output: "text"}, &out
+	return &app{out: &out, say: lang.New(tag), color: color, output: "text", env: func(string) string { return "" }}, &out
 }
 
-func TestTableIsStraightWithChinese(t *testing.T) {
+func TestTableAlignsChinese(t *testing.T) {
 	t.Parallel()
-	a, out := testApp(lang.Chinese)
-	if err := a.table([]string{"流水线", "STATE", "WHY"}, [][]string{{"orders", a.state(events.Completed), "x"}, {"每日订单", "✖", "y\x1b[2J\nz"}}); err != nil {
+	a, out := textApp("zh", "never")
+	rows := [][]string{{"订单清洗", "✔ 完成", "x"}, {"hello", "✖ 失败", "y"}}
+	if err := a.table(a.heads("pipeline", "state", "why"), rows); err != nil {
 		t.Fatal(err)
 	}
-	var columns []int
-	for l := range strings.Lines(out.String()) {
-		last := strings.LastIndexAny(l, "Wxy")
-		if strings.HasPrefix(l, "每") {
-			last = strings.LastIndex(l, "y")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, last := range []string{"原因", "x", "y"} {
+		before, _, ok := strings.Cut(lines[i], last)
+		if got, want := screen.StringWidth(before), 10+8; !ok || got != want {
+			t.Errorf("line %d: the last column begins at %d, want %d: %q", i, got, want, lines[i])
 		}
-		columns = append(columns, screen.StringWidth(l[:last]))
-	}
-	if columns[0] != columns[1] || columns[1] != columns[2] {
-		t.Errorf("the last column begins at %v:\n%s", columns, out)
-	}
-	if strings.Count(out.String(), "\n") != 3 || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("a cell broke the table:\n%q", out)
 	}
 }
 
-func TestCutKeepsColoursAndWidth(t *testing.T) {
+func TestTableKeepsItsColoursAndNoOthers(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		in    string
-		width int
-		want  string
-	}{
-		{"short", 10, "short"},
-		{"清洗订单", 8, "清洗订单"},
-		{"清洗订单", 7, "清洗订…"},
-		{"清洗订单", 6, "清洗…"},
-		{"\x1b[31mfailed\x1b[0m", 6, "\x1b[31mfailed\x1b[0m"},
-		{"\x1b[31mfailed\x1b[0m", 4, "\x1b[31mfai…\x1b[0m"},
+	a, out := textApp("en", "always")
+	rows := [][]string{{a.state(events.Failed), "evil\x1b[2J\x07", "z"}, {a.paint(bad, "in\x1b[31mside"), "", ""}}
+	if err := a.table([]string{"A", "B", "C"}, rows); err != nil {
+		t.Fatal(err)
+	}
+	want := "\x1b[2mA\x1b[0m         \x1b[2mB\x1b[0m      \x1b[2mC\x1b[0m\n" +
+		"\x1b[31m✖ failed\x1b[0m  evil\ufffd  z\n" +
+		"\x1b[31minside\x1b[0m\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLineIsOneLine(t *testing.T) {
+	t.Parallel()
+	if got := line("a\tb\nc"); got != "a b c" {
+		t.Errorf("line: %q", got)
+	}
+}
+
+func TestDurationsAreNeverNegative(t *testing.T) {
+	t.Parallel()
+	a, _ := textApp("en", "never")
+	if got := span(2e9, 1e9); got != "0µs" {
+		t.Errorf("span back in time: %q", got)
+	}
+	if got := span(0, 1e9); got != "" {
+		t.Errorf("span of what did not begin: %q", got)
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "just now", 0: "just now", 90 * time.Second: "1m30s ago", 125 * time.Minute: "2h5m ago", 75 * time.Hour: "3 days ago",
 	} {
-		if got := cut(c.in, c.width); got != c.want {
-			t.Errorf("cut(%q, %d) = %q, want %q", c.in, c.width, got, c.want)
+		if got := a.ago(time.Now().Add(-d - 100*time.Millisecond).UnixNano()); got != want {
+			t.Errorf("ago %v: %q, want %q", d, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		900 * time.Nanosecond: "0µs", 12 * time.Millisecond: "12ms", 1500 * time.Millisecond: "1.5s", 59960 * time.Millisecond: "1m0s", time.Hour: "1h0m0s",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 }
 
-func TestDurationsAreShort(t *testing.T) {
-	t.Parallel()
-	for ns, want := range map[int64]string{0: "0µs", 999_000: "999µs", 12e6: "12ms", 1.5e9: "1.5s", 61e9: "1m1s", 3600e9: "1h0m0s"} {
-		if got := span(1, 1+ns); got != want {
-			t.Errorf("%d ns: %s, want %s", ns, got, want)
-		}
+// drawn draws stages given as "name: need need", one a line.
+func drawn(t *testing.T, stages string) string {
+	t.Helper()
+	plan := &events.Plan{Pipeline: "p"}
+	for l := range strings.SplitSeq(strings.TrimSpace(stages), "\n") {
+		name, needs, _ := strings.Cut(l, ":")
+		plan.Stages = append(plan.Stages, events.Stage{Name: strings.TrimSpace(name), Needs: strings.Fields(needs)})
 	}
-	if got := span(10, 1); got != "0µs" {
-		t.Errorf("a clock that went back gave %s", got)
+	g, err := events.NewGraph(plan, events.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := textApp("en", "never")
+	return "\n" + strings.Join(a.planLines(g), "\n") + "\n"
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ stages, want string }{
+		"one": {"a:", `
+a
+`},
+		"chain": {"fetch:\nclean: fetch\nload: clean", `
+fetch
+↓ clean
+↓ load
+`},
+		"fan-out": {"a:\nb: a\nb2: b\nc: a\nc2: c", `
+a
+├─ b
+│  ↓ b2
+└─ c
+   ↓ c2
+`},
+		"diamond": {"a:\nb: a\nc: a\nd: b c\nend: d", `
+a
+├─ b
+├─ c
+└─ d      ← b, c
+   ↓ end
+`},
+		"several roots": {"a:\nb:\nc: a b", `
+a
+b
+c  ← a, b
+`},
+		"a need above another": {"a:\nb: a\nc: a b", `
+a
+↓ b
+↓ c  ← a, b
+`},
+		"a need that parted ways again": {"a:\nb: a\nc: a\nd: b c a", `
+a
+├─ b
+├─ c
+└─ d  ← b, c, a
+`},
+		"Chinese": {"取数:\n清洗: 取数\n入库: 取数", `
+取数
+├─ 清洗
+└─ 入库
+`},
+	} {
+		if diff := cmp.Diff(c.want, drawn(t, c.stages)); diff != "" {
+			t.Errorf("%s (- want, + got):\n%s", name, diff)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -8,112 +9,183 @@ import (
 	"github.com/apollo-11/apollo/events"
 )
 
-// tree draws the stages of a run, each below the one of its needs that comes last in the plan. A chain without branches
-// goes straight down, so that a long one does not wander off to the right.
-type tree struct {
-	app   *app
-	run   *events.Run
-	line  func(i, width int) string // of a stage
-	all   bool                      // every stage; else many alike are folded into one line
-	width int                       // of the names
-	below [][]int
-	rows  []string
-}
-
-// alike is how many leaves with one parent and one state are drawn; the rest is folded.
+// alike is how many leaves with one parent and one state are drawn; the rest is folded into one line.
 const alike = 12
 
-// maxName is how many columns of names are aligned.
-const maxName = 40
-
-// treeLines gives the lines of a run's tree.
+// treeLines draws a run's stages, each with what became of it: all of them, or without most of those that are alike.
 func (a *app) treeLines(v *view, all bool) []string {
-	return a.tree(v.run, all, func(i, width int) string { return a.stageLine(v, i, width) })
+	alikes := alike
+	if all {
+		alikes = len(v.run.Stages)
+	}
+	state := func(i int) events.State { return v.run.Stages[i].State }
+	return drawTree(v.run.Graph, alikes, state, func(r treeRow, width int) string {
+		if r.more > 0 {
+			return r.label + a.paint(dim, a.say.T("more.alike", lang.Data{"N": r.more})) + "  " + a.state(state(r.stage))
+		}
+		return a.stageLine(v, r.stage, r.label, width)
+	})
 }
 
-// tree gives the lines of a tree with what line says of each stage.
-func (a *app) tree(run *events.Run, all bool, line func(i, width int) string) []string {
-	stages := run.Graph.Plan.Stages
-	t := &tree{app: a, run: run, line: line, all: all, below: make([][]int, len(stages)+1)}
-	for i := range stages {
-		parent := parentOf(run.Graph, i)
-		t.below[parent] = append(t.below[parent], i)
-		t.width = max(t.width, min(maxName, screen.StringWidth(stages[i].Name)))
-	}
-	t.draw(t.below[len(stages)], "")
-	return t.rows
+// planLines draws a plan's stages.
+func (a *app) planLines(g *events.Graph) []string {
+	return drawTree(g, len(g.Plan.Stages), func(int) events.State { return events.None }, func(r treeRow, width int) string {
+		if needs := a.needs(g, r.stage); needs != "" {
+			return screen.FillRight(r.label, width) + needs
+		}
+		return r.label
+	})
 }
 
-// parentOf gives the need that comes last in the plan, or the number of stages when there is none.
-func parentOf(g *events.Graph, i int) int {
-	parent := -1
-	for _, need := range g.Plan.Stages[i].Needs {
-		if n, ok := g.Index(need); ok {
-			parent = max(parent, n)
-		}
+// drawTree draws stages: a chain goes straight down with ↓, stages side by side are branches. A stage with several needs
+// stands below the stage where their ways part, or at the left, and names them.
+func drawTree(g *events.Graph, alikes int, state func(i int) events.State, line func(r treeRow, width int) string) []string {
+	t := newTree(g)
+	t.alikes, t.state = alikes, state
+	roots, folded := t.fold(t.roots)
+	for _, i := range roots {
+		t.draw(i, "", "", "")
 	}
-	if parent < 0 {
-		return len(g.Plan.Stages)
+	t.rows = append(t.rows, folded...)
+	width := 0
+	for _, r := range t.rows {
+		width = max(width, min(widestLabel, screen.StringWidth(r.label)))
 	}
-	return parent
+	lines := make([]string, len(t.rows))
+	for n, r := range t.rows {
+		lines[n] = line(r, width)
+	}
+	return lines
 }
 
-func (t *tree) draw(children []int, indent string) {
-	shown, folded := t.fold(children)
-	for n, i := range shown {
-		last := n == len(shown)-1 && len(folded) == 0
-		for len(shown) == 1 && last && len(t.below[i]) == 1 { // a chain
-			t.rows = append(t.rows, indent+"├─ "+t.line(i, t.width))
-			i = t.below[i][0]
-		}
-		branch, deeper := "├─ ", "│  "
-		if last {
-			branch, deeper = "└─ ", "   "
-		}
-		t.rows = append(t.rows, indent+branch+t.line(i, t.width))
-		t.draw(t.below[i], indent+deeper)
+// needs names what a stage needs when the tree does not say it.
+func (a *app) needs(g *events.Graph, i int) string {
+	needs := g.Plan.Stages[i].Needs
+	if len(needs) < 2 {
+		return ""
 	}
-	for n, f := range folded {
-		branch := "├─ "
+	return "  " + a.paint(dim, "← "+strings.Join(needs, ", "))
+}
+
+const widestLabel = 60 // cells: what is longer pushes its own state to the right, not everybody's
+
+// tree is the stages of a plan, each below one other.
+type tree struct {
+	graph    *events.Graph
+	path     [][]int // of each stage: what it stands below, from the root, and itself
+	roots    []int
+	children [][]int
+	rows     []treeRow
+	alikes   int
+	state    func(i int) events.State
+}
+
+// treeRow is a line: a stage, or how many more there are that are like it.
+type treeRow struct {
+	stage int
+	label string
+	more  int
+}
+
+func newTree(g *events.Graph) *tree {
+	n := len(g.Plan.Stages)
+	t := &tree{graph: g, path: make([][]int, n), children: make([][]int, n)}
+	for i := range n {
+		above := t.above(i)
+		t.path[i] = append(slices.Clip(above), i)
+		if len(above) == 0 {
+			t.roots = append(t.roots, i)
+		} else {
+			parent := above[len(above)-1]
+			t.children[parent] = append(t.children[parent], i)
+		}
+	}
+	return t
+}
+
+// above gives the path that leads to all needs of a stage: to the last of them when the others stand above it, else to
+// where their ways part.
+func (t *tree) above(i int) (shared []int) {
+	parted := false
+	for n, need := range t.graph.Plan.Stages[i].Needs {
+		k, _ := t.graph.Index(need)
+		path, same := t.path[k], 0
+		for same < min(len(path), len(shared)) && path[same] == shared[same] {
+			same++
+		}
+		switch {
+		case n == 0 || same == len(shared) && !parted:
+			shared = path
+		case same < min(len(path), len(shared)) || parted:
+			parted, shared = true, shared[:same]
+		}
+	}
+	return shared
+}
+
+// draw adds a stage and what stands below it.
+func (t *tree) draw(i int, indent, arm, below string) {
+	t.rows = append(t.rows, treeRow{stage: i, label: indent + arm + t.graph.Plan.Stages[i].Name})
+	indent += below
+	kids, folded := t.fold(t.children[i])
+	switch {
+	case len(kids) == 1 && len(folded) == 0:
+		t.draw(kids[0], indent, "↓ ", "")
+		return
+	case len(kids) == 0:
+		return
+	}
+	for n, kid := range kids {
+		if n == len(kids)-1 && len(folded) == 0 {
+			t.draw(kid, indent, "└─ ", "   ")
+		} else {
+			t.draw(kid, indent, "├─ ", "│  ")
+		}
+	}
+	for n, row := range folded {
+		row.label = indent + "├─ "
 		if n == len(folded)-1 {
-			branch = "└─ "
+			row.label = indent + "└─ "
 		}
-		t.rows = append(t.rows, indent+branch+t.app.say.T("more.alike", lang.Data{"N": f.count})+"  "+t.app.state(f.state))
+		t.rows = append(t.rows, row)
 	}
 }
 
-type alikes struct {
-	state events.State
-	count int
-}
-
-// fold leaves out leaves that look like many others.
-func (t *tree) fold(children []int) (shown []int, folded []alikes) {
+// fold leaves out leaves that look like many others, and says how many of each kind.
+func (t *tree) fold(stages []int) (shown []int, folded []treeRow) {
 	var seen [events.Skipped + 1]int
-	for _, i := range children {
-		s := t.run.Stages[i].State
-		if !t.all && len(t.below[i]) == 0 {
-			if seen[s]++; seen[s] > alike {
-				continue
-			}
+	for _, i := range stages {
+		s := t.state(i)
+		if len(t.children[i]) > 0 {
+			shown = append(shown, i)
+			continue
 		}
-		shown = append(shown, i)
-	}
-	for s, n := range seen {
-		if n > alike {
-			folded = append(folded, alikes{events.State(s), n - alike})
+		switch seen[s]++; {
+		case seen[s] <= t.alikes:
+			shown = append(shown, i)
+		case seen[s] == t.alikes+1:
+			folded = append(folded, treeRow{stage: i, more: 1})
+		default:
+			for n := range folded {
+				if t.state(folded[n].stage) == s {
+					folded[n].more++
+				}
+			}
 		}
 	}
 	return shown, folded
 }
 
-// stageLine gives one stage: name, state, time, and why it stands where it does.
-func (a *app) stageLine(v *view, i, width int) string {
+// stageLine puts what is known of a stage behind its place in the tree.
+func (a *app) stageLine(v *view, i int, label string, width int) string {
 	s := v.stage(i)
 	st := &v.run.Stages[i]
-	parts := []string{screen.FillRight(line(s.Stage), width), a.state(st.State)}
+	parts := []string{screen.FillRight(line(label), width), a.state(st.State)}
 	if took := stageSpan(st); took != "" {
 		parts = append(parts, a.paint(dim, took))
+	}
+	if needs := a.needs(v.run.Graph, i); needs != "" && width > 0 {
+		parts = append(parts, strings.TrimSpace(needs))
 	}
 	if s.Attempt > 1 {
 		parts = append(parts, a.say.T("attempt", lang.Data{"Number": s.Attempt}))

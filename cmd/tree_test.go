@@ -67,11 +67,11 @@ func TestTrees(t *testing.T) {
 	}
 	for name, v := range views {
 		for _, tag := range lang.Tags() {
-			a, _ := testApp(tag)
+			a, _ := textApp(tag, "never")
 			golden(t, filepath.Join("testdata", "tree", name+"."+tag+".txt"), strings.Join(a.treeLines(v, false), "\n")+"\n")
 		}
 	}
-	a, _ := testApp(lang.English)
+	a, _ := textApp(lang.English, "never")
 	if n := len(a.treeLines(views["wide"], true)); n != len(wide) {
 		t.Errorf("%d lines of %d stages", n, len(wide))
 	}

@@ -150,7 +150,7 @@ func (v *view) json() runJSON {
 		j.Params = r.Params
 	}
 	if r.Ended > 0 {
-		j.Duration = (r.Ended - r.Created) / 1e6
+		j.Duration = max(0, r.Ended-r.Created) / 1e6
 	}
 	j.Stages = make([]stageJSON, len(r.Stages))
 	for i := range r.Stages {

@@ -2,22 +2,22 @@ package lang_test
 
 import (
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/nicksnyder/go-i18n/v2/i18n"
 
 	"github.com/apollo-11/apollo/cmd/lang"
-	"github.com/apollo-11/apollo/configs"
-	"github.com/apollo-11/apollo/events"
 )
 
+// catalogue gives every text of a language; a plural form is its own text, as id#form.
 func catalogue(t *testing.T, tag string) map[string]*i18n.Message {
 	t.Helper()
 	raw, err := lang.Messages(tag)
@@ -26,188 +26,170 @@ func catalogue(t *testing.T, tag string) map[string]*i18n.Message {
 	}
 	all := map[string]*i18n.Message{}
 	for id, m := range raw {
-		message, ok := m.(*i18n.Message)
-		if !ok {
-			t.Fatalf("%s: %s is a %T", tag, id, m)
-		}
-		all[id] = message
+		all[id] = m.(*i18n.Message)
+	}
+	if len(all) < 100 {
+		t.Fatalf("%s: only %d messages", tag, len(all))
 	}
 	return all
 }
 
-var placeholder = regexp.MustCompile(`{{[^}]*}}`)
-
-// Every message is there in every language, says the same things, and comes out without a hole.
-func TestEveryMessageIsInEveryLanguage(t *testing.T) {
+func TestLanguagesHaveTheSameMessages(t *testing.T) {
 	t.Parallel()
-	en := catalogue(t, lang.English)
-	for _, tag := range lang.Tags() {
-		other := catalogue(t, tag)
-		for id := range maps.Keys(other) {
-			if en[id] == nil {
-				t.Errorf("%s: %s is not in the English catalogue", tag, id)
-			}
+	en, zh := catalogue(t, lang.English), catalogue(t, lang.Chinese)
+	for id, m := range en {
+		other, ok := zh[id]
+		if !ok {
+			t.Errorf("%s: not in Chinese", id)
+			continue
 		}
-		for id, m := range en {
-			o := other[id]
-			if o == nil {
-				t.Errorf("%s: %s is missing", tag, id)
-				continue
-			}
-			if want, got := placeholders(m.Other), placeholders(o.Other); want != got {
-				t.Errorf("%s: %s has the placeholders %s, English %s", tag, id, got, want)
-			}
-			if strings.TrimSpace(o.Other) == "" {
+		if a, b := placeholders(m.Other), placeholders(other.Other); !slices.Equal(a, b) {
+			t.Errorf("%s: placeholders %v in English, %v in Chinese", id, a, b)
+		}
+		if m.One != "" && !slices.Equal(placeholders(m.One), placeholders(m.Other)) {
+			t.Errorf("%s: placeholders of the plural forms differ", id)
+		}
+	}
+	for id := range zh {
+		if _, ok := en[id]; !ok {
+			t.Errorf("%s: not in English", id)
+		}
+	}
+}
+
+var placeholder = regexp.MustCompile(`{{\.(\w+)}}`)
+
+func placeholders(text string) (names []string) {
+	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func TestNoTextIsEmpty(t *testing.T) {
+	t.Parallel()
+	for _, tag := range lang.Tags() {
+		for id, m := range catalogue(t, tag) {
+			if strings.TrimSpace(m.Other) == "" {
 				t.Errorf("%s: %s is empty", tag, id)
 			}
+			if strings.Count(m.Other, "{{") != len(placeholder.FindAllString(m.Other, -1)) {
+				t.Errorf("%s: %s has a placeholder that is not {{.Name}}: %q", tag, id, m.Other)
+			}
 		}
 	}
-	for id, m := range catalogue(t, lang.Chinese) {
-		if m.Other == en[id].Other && !strings.HasSuffix(id, ".example") {
-			t.Errorf("%s is not translated", id)
-		}
-	}
 }
 
-func placeholders(text string) string {
-	all := placeholder.FindAllString(text, -1)
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), " ")
-}
-
-// The places in the sources where a message is named, and what the name becomes.
-var named = []struct {
-	pattern *regexp.Regexp
-	ids     []string // with %s for what was found
-}{
-	{regexp.MustCompile(`\.(?:T|Has)\("([a-z_.]+)"[,)]`), []string{"%s"}},
-	{regexp.MustCompile(`\b(?:usageError|tell|title|row)\("([a-z_.]+)"`), []string{"%s"}},
-	{regexp.MustCompile(`\bfail\(\w+, "\w+", "([a-z_.]+)"`), []string{"%s"}},
-	{regexp.MustCompile(`"((?:flag|ago|error|usage|help|demo)\.[a-z_]+)"`), []string{"%s"}},
-	{regexp.MustCompile(`describe\(.*"([a-z.]+)"\)\n`), []string{"help.%s.short", "help.%s.long"}},
-}
-
-var heads = regexp.MustCompile(`heads\(([^)]*)\)`)
-
-// Every message that the sources name is in the catalogue, and every message of the catalogue is named somewhere.
-func TestEveryMessageIsNamed(t *testing.T) {
+func TestEveryMessageIsUsedAndThere(t *testing.T) {
 	t.Parallel()
-	known := catalogue(t, lang.English)
-	used := map[string]bool{}
-	use := func(id, where string) {
-		used[id] = true
-		if known[id] == nil {
-			t.Errorf("%s names %s, which is not in the catalogue", where, id)
+	en := catalogue(t, lang.English)
+	u := uses(t)
+	for id, place := range u.ids {
+		if _, ok := en[id]; !ok {
+			t.Errorf("%s: no message %q", place, id)
 		}
 	}
-	for name, text := range sources(t, "..") {
-		for _, n := range named {
-			for _, m := range n.pattern.FindAllStringSubmatch(text, -1) {
-				for _, id := range n.ids {
-					use(fmt.Sprintf(id, m[1]), name)
-				}
-			}
-		}
-		for _, m := range heads.FindAllStringSubmatch(text, -1) {
-			for _, word := range regexp.MustCompile(`\w+`).FindAllString(m[1], -1) {
-				if strings.Contains(m[1], `"`+word+`"`) {
-					use("head."+word, name)
-				}
-			}
-		}
-	}
-	for s := events.None; s <= events.Skipped; s++ {
-		use("state."+s.String(), "a state")
-	}
-	for _, fate := range []string{"run", "duplicate", "rejected", "held", "ignored"} {
-		use("fate."+fate, "a fate")
-	}
-	for _, waits := range []string{"dependency", "slot", "retry", "resources", "concurrency", "approval", "paused"} {
-		use("waits."+waits, "a reason to wait")
-	}
-	for id := range known {
-		if !used[id] && !strings.HasPrefix(id, "code.") && !strings.HasSuffix(id, ".example") {
-			t.Errorf("nothing names %s", id)
+	for id := range en {
+		if !u.has(id) && !strings.HasPrefix(id, "code.") { // codes_test.go looks at those
+			t.Errorf("message %q is used nowhere", id)
 		}
 	}
 }
 
-// Every code that a user may meet is explained.
-func TestEveryCodeIsExplained(t *testing.T) {
-	t.Parallel()
-	explained := map[string]bool{}
-	for _, c := range configs.Codes() {
-		explained[c.Name] = true
-	}
-	for id := range catalogue(t, lang.English) {
-		if name, ok := strings.CutPrefix(id, "code."); ok {
-			if explained[name] {
-				t.Errorf("%s is explained twice", name)
-			}
-			explained[name] = true
-		}
-	}
-	code := regexp.MustCompile(`["\x60](E_[A-Z_]+)\b`)
-	for _, dir := range []string{"..", "../../handlers", "../../router", "../../storage", "../../events", "../../configs"} {
-		for name, text := range sources(t, dir) {
-			for _, m := range code.FindAllStringSubmatch(text, -1) {
-				if !explained[m[1]] {
-					t.Errorf("%s: nothing explains %s", name, m[1])
-					explained[m[1]] = true
-				}
-			}
-		}
-	}
+// used is what the Go files of the commands ask the catalogue for.
+type used struct {
+	ids      map[string]string // id to place
+	families []string          // prefixes that a value follows, as state. in T("state."+s)
+	words    map[string]bool   // every string in the files: an id may reach T through a variable
 }
 
-// sources gives the Go files below a directory, without tests and without the benchmark's peers.
-func sources(t *testing.T, dir string) map[string]string {
+func (u *used) has(id string) bool {
+	return u.ids[id] != "" || u.words[id] || slices.ContainsFunc(u.families, func(f string) bool { return strings.HasPrefix(id, f) }) ||
+		strings.HasSuffix(id, ".example") && u.ids[strings.TrimSuffix(id, ".example")+".short"] != ""
+}
+
+func uses(t *testing.T) *used {
 	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if err == nil && d.Name() == "peerbench" {
-				return filepath.SkipDir
+	files, err := filepath.Glob("../*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no Go files: %v", err)
+	}
+	u := &used{ids: map[string]string{}, words: map[string]bool{}}
+	set := token.NewFileSet()
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				u.words[text(n)] = true
+			case *ast.CallExpr:
+				u.call(n, fmt.Sprint(set.Position(n.Pos())))
 			}
-			return err
-		}
-		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-			b, err := os.ReadFile(path)
-			all[path] = string(b)
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+			return true
+		})
 	}
-	return all
+	return u
 }
 
-func TestMatchReadsLocales(t *testing.T) {
-	t.Parallel()
-	for locale, want := range map[string]string{"zh": "zh", "zh_CN.UTF-8": "zh", "zh-Hans-CN": "zh", "en_GB.UTF-8": "en", "C.UTF-8": "en", "POSIX": "en"} {
-		if tag, ok := lang.Match(locale); tag != want || !ok {
-			t.Errorf("Match(%q) = %q, %v", locale, tag, ok)
-		}
+func (u *used) call(c *ast.CallExpr, place string) {
+	f, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok || len(c.Args) == 0 {
+		return
 	}
-	if tag, ok := lang.Match("fr_FR.UTF-8"); ok || tag != lang.English {
-		t.Errorf("Match of French = %q, %v", tag, ok)
+	switch f.Sel.Name {
+	case "T":
+		if sum, ok := c.Args[0].(*ast.BinaryExpr); ok {
+			if prefix := text(sum.X); prefix != "" && prefix != "help." && prefix != "head." {
+				u.families = append(u.families, prefix)
+			}
+		} else if id := text(c.Args[0]); id != "" {
+			u.ids[id] = place
+		}
+	case "usageError", "tell", "helpFlags", "fail":
+		for _, arg := range c.Args {
+			if id := text(arg); strings.Contains(id, ".") {
+				u.ids[id] = place
+			}
+		}
+	case "describe":
+		if id := text(c.Args[len(c.Args)-1]); id != "" {
+			u.ids["help."+id+".short"], u.ids["help."+id+".long"] = place, place
+		}
+	case "heads":
+		for _, a := range c.Args {
+			u.ids["head."+text(a)] = place
+		}
 	}
 }
 
-func TestPluralsAndHoles(t *testing.T) {
+// text gives a string literal's value, nothing for any other expression.
+func text(e ast.Expr) string {
+	l, ok := e.(*ast.BasicLit)
+	if !ok || l.Kind != token.STRING {
+		return ""
+	}
+	s, _ := strconv.Unquote(l.Value)
+	return s
+}
+
+func TestMatch(t *testing.T) {
 	t.Parallel()
-	en, zh := lang.New("en"), lang.New("zh_CN.UTF-8")
-	for n, want := range map[int]string{1: "1 minute ago", 2: "2 minutes ago", 0: "0 minutes ago"} {
-		if got := en.T("ago.minutes", lang.Data{"N": n}); got != want {
-			t.Errorf("%d: %q", n, got)
+	for locale, want := range map[string]string{"zh_CN.UTF-8": "zh", "zh": "zh", "ZH-hans": "zh", "en_GB": "en", "C.UTF-8": "en", "POSIX": "en"} {
+		if got, ok := lang.Match(locale); got != want || !ok {
+			t.Errorf("%s: %s, %v", locale, got, ok)
 		}
 	}
-	if got := zh.T("ago.minutes", lang.Data{"N": 1}); got != "1 分钟前" {
-		t.Errorf("Chinese: %q", got)
+	if got, ok := lang.Match("fr_FR"); got != lang.English || ok {
+		t.Errorf("fr: %s, %v; want English, and false", got, ok)
 	}
-	if got := en.T("no.such.message"); got != "<no.such.message>" {
-		t.Errorf("a message that is not there: %q", got)
+	if got := lang.New("zh").T("no.such"); got != "<no.such>" {
+		t.Errorf("a message that is not there is %q", got)
 	}
 }
