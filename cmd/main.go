@@ -80,7 +80,8 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(err)
-	return a.exit(ctx, root.ExecuteContext(ctx))
+	c, failed := root.ExecuteContextC(ctx)
+	return a.exit(ctx, c, failed)
 }
 
 // language looks for --lang before the flags are parsed: the help is in that language too.
@@ -115,6 +116,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkFlags() }
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(a.commands()...)
+	a.localize(root)
 	return root
 }
 
@@ -182,7 +184,7 @@ func usage(flag, got, want string) error {
 func silent(exit int) error { return &exitError{exit: exit} }
 
 // exit says what went wrong and gives the exit code.
-func (a *app) exit(ctx context.Context, err error) int {
+func (a *app) exit(ctx context.Context, c *cobra.Command, err error) int {
 	if err == nil {
 		return exitOK
 	}
@@ -199,7 +201,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if e.err != nil {
 		fmt.Fprintf(a.err, "apollo: %s\n", clean(e.Error()))
 		if e.exit == exitUsage {
-			fmt.Fprintln(a.err, a.say.T("usage.hint"))
+			fmt.Fprintln(a.err, a.usageHint(c))
 		}
 	}
 	return e.exit
