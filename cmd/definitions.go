@@ -73,7 +73,7 @@ func (a *app) validate(files []string) error {
 	if len(files) == 0 {
 		loaded, found := configs.LoadDir(a.pipelines, a.checkOptions())
 		problems, count = found, len(loaded)
-		if count == 0 && len(found) == 0 {
+		if _, err := os.Stat(a.pipelines); errors.Is(err, os.ErrNotExist) || count == 0 && len(found) == 0 {
 			return &exitError{exitNotFound, "E_FILE", fmt.Errorf("there are no pipelines in %s; apollo init makes one", a.pipelines)}
 		}
 	}
@@ -111,10 +111,10 @@ func (a *app) printProblems(problems configs.Problems, count int) error {
 		}
 	}
 	if problems.HasErrors() {
-		_, err := fmt.Fprintln(a.err, a.say.T("validate.bad", map[string]any{"Count": len(problems)}))
+		_, err := fmt.Fprintln(a.err, a.say.T("validate.bad", map[string]any{"N": len(problems)}))
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("validate.ok", map[string]any{"Count": count}))
+	_, err := fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("validate.ok", map[string]any{"N": count}))
 	return err
 }
 

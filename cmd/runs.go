@@ -1,11 +1,14 @@
 package cmd
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,12 +119,18 @@ type inboxJSON struct {
 	Reason      string `json:"reason"`
 }
 
+// fates is what may become of a delivery; the empty one means any.
+var fates = []string{"", "run", "duplicate", "held", "rejected", "ignored"}
+
 func (a *app) inboxCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "inbox", Args: cobra.NoArgs}, "inbox")
 	limit, after := a.page(c)
 	pipeline := c.Flags().String("pipeline", "", a.say.T("flag.pipeline"))
 	fate := c.Flags().String("fate", "", a.say.T("flag.fate"))
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if !slices.Contains(fates, *fate) {
+			return usage("--fate", *fate, strings.Join(fates[1:], ", "))
+		}
 		p, err := pageOf(*limit, *after)
 		if err != nil {
 			return err
@@ -238,6 +247,9 @@ func (a *app) logsCommand() *cobra.Command {
 		if f.stream != "" && f.stream != "stdout" && f.stream != "stderr" {
 			return usage("--stream", f.stream, "stdout, stderr")
 		}
+		if f.tail < 0 || f.attempt < 0 {
+			return usage("--tail, --attempt", fmt.Sprint(min(f.tail, f.attempt)), "a number from 1")
+		}
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			id, err := a.findRun(c.Context(), s, args[0])
 			if err != nil {
@@ -264,7 +276,7 @@ func (a *app) printLogs(ctx context.Context, s *sqlite.Store, id events.ID, stag
 			return &exitError{exitNotFound, "E_REF", fmt.Errorf("the run has no stage %q", stage)}
 		}
 		ended := v.run.State.Terminal()
-		if err := a.printLogFiles(v, stage, f, printed); err != nil {
+		if err := a.printLogFiles(v, stage, f, printed, ended || !f.follow); err != nil {
 			return err
 		}
 		if !f.follow || ended {
@@ -276,7 +288,7 @@ func (a *app) printLogs(ctx context.Context, s *sqlite.Store, id events.ID, stag
 	}
 }
 
-func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string]int64) error {
+func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string]int64, last bool) error {
 	for i := range v.run.Stages {
 		name := v.run.Graph.Plan.Stages[i].Name
 		if only != "" && name != only {
@@ -290,7 +302,7 @@ func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string
 			if f.stream != "" && f.stream != stream {
 				continue
 			}
-			if err := a.printLogFile(v.logFile(name, attempt, stream), name, only == "", f, printed); err != nil {
+			if err := a.printLogFile(v.logFile(name, attempt, stream), name, only == "", f, printed, last); err != nil {
 				return err
 			}
 		}
@@ -298,7 +310,7 @@ func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string
 	return nil
 }
 
-func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed map[string]int64) error {
+func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed map[string]int64, last bool) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -322,20 +334,22 @@ func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed m
 		printed[path] += n
 		return err
 	}
-	buffer := make([]byte, 256<<10)
+	r := bufio.NewReaderSize(section, longestLine)
 	for {
-		n, err := section.Read(buffer)
-		printed[path] += int64(n)
-		if n > 0 {
-			if err := a.printLogText(string(buffer[:n]), stage, label, false); err != nil {
-				return err
+		text, err := r.ReadSlice('\n')
+		whole := err == nil || errors.Is(err, bufio.ErrBufferFull)
+		if !whole && (!errors.Is(err, io.EOF) || len(text) == 0 || !last) { // what is not a line yet comes with the next look
+			if errors.Is(err, io.EOF) {
+				return nil
 			}
+			return err
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
+		printed[path] += int64(len(text))
+		shown := strings.TrimSuffix(string(text), "\n") + "\n"
+		if err := a.printLogText(shown, stage, label, false); err != nil {
 			return err
 		}
 	}
 }
+
+const longestLine = 64 << 10 // bytes: a longer line is broken

@@ -28,7 +28,7 @@ func classify(err error) int {
 		return exitBusy
 	case errors.Is(err, storage.ErrNotFound):
 		return exitNotFound
-	case errors.Is(err, router.ErrEnded), errors.Is(err, storage.ErrConflict):
+	case errors.Is(err, router.ErrEnded), errors.Is(err, storage.ErrConflict), errors.Is(err, os.ErrExist):
 		return exitConflict
 	}
 	return exitInternal
