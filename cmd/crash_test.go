@@ -58,7 +58,7 @@ func TestCrashAtEveryCommitBoundary(t *testing.T) {
 func crashAt(t *testing.T, definition, kind, point string, send sender, want map[string]string) (died bool) {
 	t.Helper()
 	died = true
-	t.Run(point, func(t *testing.T) { //nolint:paralleltest // the next point depends on this one
+	t.Run(point, func(t *testing.T) {
 		got := crashed(t, definition, kind, point, send)
 		died = got["died"] != ""
 		delete(got, "died")

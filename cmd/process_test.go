@@ -92,7 +92,7 @@ func definitionOf(t *testing.T, name string) string {
 
 // command prepares the program in a process of its own.
 func (s *site) command(env []string, args ...string) *exec.Cmd {
-	c := exec.CommandContext(context.Background(), os.Args[0], append(args, "--data", s.data, "--pipelines", s.pipelines)...) //nolint:gosec,usetesting // ends in kill
+	c := exec.CommandContext(context.Background(), os.Args[0], append(args, "--data", s.data, "--pipelines", s.pipelines)...)
 	c.Env = append(os.Environ(), "APOLLO_TEST_MAIN=1", "APOLLO_SECRET_GITHUB_HOOK="+hookSecret, "LANG=C", "LC_ALL=C")
 	c.Env = append(c.Env, env...)
 	return c

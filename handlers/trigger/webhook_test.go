@@ -372,7 +372,7 @@ func TestStatusOfInbox(t *testing.T) {
 }
 
 // rejecting is an inbox whose pipeline does not take the payload.
-type rejecting struct{ *fakeInbox }
+type rejecting struct{}
 
 func (r rejecting) Accept(_ context.Context, _ *Delivery) (Receipt, error) {
 	return Receipt{Delivery: numbered(1, 1), Fate: "rejected", Code: "E_CONTRACT", Reason: `"total" is missing`}, nil

@@ -1,0 +1,361 @@
+package cmd_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// TestCase_R1: the engine is killed during attempt 2 of at most 1+3. It goes on at 3, and the log keeps the count.
+func TestCase_R1(t *testing.T) { //nolint:revive // named for its case
+	t.Parallel()
+	s := newSite(t, "r1", `name: r1
+stages:
+  work:
+    run: |
+      echo "$APOLLO_ATTEMPT" >> "$TRACE"
+      if [ "$APOLLO_ATTEMPT" -eq 2 ]; then sleep 300; fi
+      exit 75
+    env: {TRACE: "`+trace(t)+`"}
+    retry: {max: 3, interval: 10ms}
+`)
+	s.serve()
+	run := s.detach("r1")
+	s.stageRuns(run, "work", 2)
+	s.kill()
+	s.serve()
+	v := s.ends(run)
+	if v.State != "failed" || v.Stages[0].Attempt != 4 {
+		t.Errorf("%s after attempt %d: %s", v.State, v.Stages[0].Attempt, v.Reason)
+	}
+	log := s.events(run)
+	var attempts []int
+	lost := 0
+	for _, e := range log {
+		switch {
+		case e.Type == "stage.started":
+			attempts = append(attempts, e.Data.Attempt)
+		case e.Data.Class == "lost":
+			lost++
+			if e.Data.Attempt != 2 || !strings.Contains(e.Data.Reason, "engine stopped") {
+				t.Errorf("lost: %+v", e.Data)
+			}
+		}
+	}
+	if !slices.Equal(attempts, []int{1, 2, 3, 4}) || lost != 1 {
+		t.Errorf("attempts %v, %d lost", attempts, lost)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	s.healthy()
+}
+
+// trace gives a file outside the work directories, into which stages write.
+func trace(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "trace")
+}
+
+func pidOf(t *testing.T, path string) int {
+	t.Helper()
+	pid := 0
+	eventually(t, "a process wrote its id", func() bool {
+		b, _ := os.ReadFile(path)
+		lines := strings.Fields(string(b))
+		if len(lines) == 0 || !strings.HasSuffix(string(b), "\n") {
+			return false
+		}
+		pid, _ = strconv.Atoi(lines[len(lines)-1])
+		return pid > 0
+	})
+	return pid
+}
+
+// alive reports whether a process is there and not only waits to be reaped.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// TestCase_R5: engine and stage are killed. After the restart the attempt has ended as lost, with the reason, and the
+// stage is running only where a process lives.
+func TestCase_R5(t *testing.T) { //nolint:revive // as above
+	t.Parallel()
+	pids := trace(t)
+	s := newSite(t, "r5", `name: r5
+stages:
+  sleep:
+    run: |
+      echo $$ >> "$PIDS"
+      exec sleep 300
+    env: {PIDS: "`+pids+`"}
+`)
+	s.serve()
+	run := s.detach("r5")
+	s.stageRuns(run, "sleep", 1)
+	first := pidOf(t, pids)
+	s.kill()
+	_ = syscall.Kill(first, syscall.SIGKILL) // unless it ended with its engine
+	s.serve()
+	s.stageRuns(run, "sleep", 2)
+	eventually(t, "a second process", func() bool { return pidOf(t, pids) != first })
+	if second := pidOf(t, pids); alive(first) || !alive(second) {
+		t.Errorf("first copy alive: %v; second copy alive: %v", alive(first), alive(second))
+	}
+	log := s.events(run)
+	if lost := log[3]; lost.Type != "stage.retry_scheduled" || lost.Data.Class != "lost" || !strings.Contains(lost.Data.Reason, "engine stopped") {
+		t.Errorf("the first attempt ended with %+v", lost)
+	}
+	s.must("cancel", run)
+	if v := s.ends(run); v.State != "cancelled" || alive(pidOf(t, pids)) {
+		t.Errorf("%s %s", v.State, v.Reason)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	s.healthy()
+}
+
+// TestCase_R7: a process of the stage outlives the engine. The next engine ends it before it starts the second copy.
+func TestCase_R7(t *testing.T) { //nolint:revive // as above
+	t.Parallel()
+	pids := trace(t)
+	// The second copy looks whether the first one is still there: never two at once.
+	s := newSite(t, "r7", `name: r7
+stages:
+  sleep:
+    run: |
+      if [ "$APOLLO_ATTEMPT" -gt 1 ]; then
+        # a dead process that nobody reaped has no command line
+        if [ -n "$(tr '\0' ' ' 2>/dev/null < "/proc/$(head -n 1 "$PIDS")/cmdline")" ]; then exit 3; fi
+        exit 0
+      fi
+      sleep 300 &
+      echo $! >> "$PIDS"
+      wait
+    env: {PIDS: "`+pids+`"}
+    retry: {max: 2, interval: 1ms}
+`)
+	s.serve()
+	run := s.detach("r7")
+	s.stageRuns(run, "sleep", 1)
+	pid := pidOf(t, pids)
+	s.kill()
+	if !alive(pid) {
+		t.Fatal("the process ended with its engine: the case cannot be tested")
+	}
+	s.serve()
+	v := s.ends(run)
+	if v.State != "completed" || v.Stages[0].Attempt != 2 {
+		t.Errorf("%s at attempt %d: %s", v.State, v.Stages[0].Attempt, v.Reason)
+	}
+	if alive(pid) {
+		t.Errorf("process %d is left over", pid)
+	}
+	lost := 0
+	for _, e := range s.events(run) {
+		if e.Data.Class == "lost" {
+			lost++
+		}
+	}
+	if lost != 1 || !strings.Contains(s.stderr.String(), "had left behind") {
+		t.Errorf("the decision is told %d times in the log; stderr:\n%s", lost, s.stderr)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	s.healthy()
+}
+
+// TestCase_P1: cancel ends the whole tree, and the run is cancelled only once it is gone.
+func TestCase_P1(t *testing.T) { //nolint:revive // as above
+	t.Parallel()
+	pids := trace(t)
+	s := newSite(t, "p1", `name: p1
+stages:
+  tree:
+    run: |
+      trap '' TERM
+      setsid sleep 301 &
+      echo $! >> "$PIDS"
+      (trap '' TERM; sleep 302) &
+      echo $! >> "$PIDS"
+      echo $$ >> "$PIDS"
+      wait
+      while :; do sleep 303; done
+    env: {PIDS: "`+pids+`"}
+    grace: 300ms
+  never:
+    needs: [tree]
+    run: echo never
+`)
+	s.serve()
+	run := s.detach("p1")
+	var tree []int
+	eventually(t, "three processes", func() bool {
+		b, _ := os.ReadFile(pids)
+		tree = nil
+		for _, f := range strings.Fields(string(b)) {
+			pid, _ := strconv.Atoi(f)
+			tree = append(tree, pid)
+		}
+		return len(tree) == 3 && strings.HasSuffix(string(b), "\n")
+	})
+	s.must("cancel", run)
+	eventually(t, "the run is cancelled", func() bool {
+		if s.show(run).State != "cancelled" {
+			return false
+		}
+		if slices.ContainsFunc(tree, alive) {
+			t.Fatal("the run is cancelled while its processes live")
+		}
+		return true
+	})
+	log := s.events(run)
+	if last := log[len(log)-1]; last.Type != "run.cancelled" || count(log, "stage.cancelled", "tree") != 1 {
+		t.Errorf("the log ends with %+v", last)
+	}
+	if v := s.show(run); v.State != "cancelled" || v.Stages[1].State == "running" {
+		t.Errorf("%+v", v)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	s.healthy()
+}
+
+// TestCase_S1: 20 runs at once with a reader in a loop: no lock of the database reaches anybody.
+func TestCase_S1(t *testing.T) { //nolint:revive // as above
+	t.Parallel()
+	const runs = 20
+	s := newSite(t, "crash", definitionOf(t, "crash"))
+	s.serve()
+	var started sync.WaitGroup
+	var lock sync.Mutex
+	var complaints []string
+	say := func(args ...string) {
+		if out, errs, code := s.apollo(args...); code != 0 {
+			lock.Lock()
+			complaints = append(complaints, fmt.Sprintf("apollo %v: exit %d %s%s", args, code, out, errs))
+			lock.Unlock()
+		}
+	}
+	say("run", "crash", "--detach")
+	for range runs - 1 {
+		started.Go(func() { say("run", "crash", "--detach") })
+	}
+	looks := 0
+	eventually(t, "all runs have ended", func() bool {
+		looks++
+		say("runs")
+		say("show", "latest")
+		say("inbox")
+		rows := s.runs()
+		return len(rows) == runs && !slices.ContainsFunc(rows, func(r runView) bool { return r.EndedAt == "" })
+	})
+	started.Wait()
+	for _, c := range complaints {
+		t.Error(c)
+	}
+	for _, r := range s.runs() {
+		if r.State != "completed" {
+			t.Errorf("run %s: %s %s %s", r.Run, r.State, r.Class, r.Reason)
+		}
+	}
+	if strings.Contains(s.stderr.String(), "locked") {
+		t.Errorf("stderr:\n%s", s.stderr)
+	}
+	t.Logf("%d looks", looks)
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	s.healthy()
+}
+
+// TestSecondServerIsRefused: a data directory has one server, and whoever comes second learns which.
+func TestSecondServerIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "crash", definitionOf(t, "crash"))
+	s.serve()
+	out, err := s.command(nil, "serve", "--listen", "127.0.0.1:0").CombinedOutput()
+	text := string(out)
+	pid, address := strconv.Itoa(s.server.Process.Pid), strings.TrimPrefix(s.address, "http://")
+	if exitCode(err) != 8 || !strings.Contains(text, pid) || !strings.Contains(text, address) {
+		t.Errorf("%v, want exit 8 with process %s and %s:\n%s", err, pid, address, text)
+	}
+	if run := s.detach("crash"); s.ends(run).State != "completed" {
+		t.Error("the first server does not go on")
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return e.ExitCode()
+	}
+	return 0
+}
+
+// TestGracefulStop: SIGTERM lets the running stage end, starts no other one, and the next server goes on.
+func TestGracefulStop(t *testing.T) {
+	t.Parallel()
+	gate := trace(t)
+	s := newSite(t, "drain", `name: drain
+stages:
+  slow:
+    run: |
+      echo $$ > "$GATE.pid"
+      while [ ! -e "$GATE" ]; do sleep 0.02; done
+      echo done > done.txt
+    env: {GATE: "`+gate+`"}
+    outputs: {done: {path: done.txt}}
+  after:
+    needs: [slow]
+    inputs: {done: "${{ stages.slow.outputs.done }}"}
+    run: cat "$APOLLO_IN_DONE"
+`)
+	s.serve()
+	run := s.detach("drain")
+	s.stageRuns(run, "slow", 1)
+	pidOf(t, gate+".pid")
+	if err := s.server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it drains", func() bool { return strings.Contains(s.stderr.String(), "draining") })
+	if s.dead() {
+		t.Fatal("the running stage was not waited for")
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-s.ended
+	if code := s.server.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit %d\n%s", code, s.stderr)
+	}
+	if v := s.show(run); v.Stages[0].State != "completed" || v.Stages[1].State != "pending" {
+		t.Errorf("after the stop: %+v", v)
+	}
+	s.serve()
+	if v := s.ends(run); v.State != "completed" || v.Stages[0].Attempt != 1 {
+		t.Errorf("after the restart: %+v", v)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	s.healthy()
+}
