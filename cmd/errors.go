@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 
@@ -63,13 +64,13 @@ func (a *app) tell(id string, data ...lang.Data) { fmt.Fprintln(a.err, clean(a.s
 func (a *app) put(text string) { fmt.Fprintln(a.err, text) }
 
 // flagError says in the user's language what is wrong with a flag.
-func (a *app) flagError(err error) error {
+func (a *app) flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
 	var bad *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown):
-		return a.usageError("usage.unknown_flag", lang.Data{"Flag": dashed(unknown.GetSpecifiedName())})
+		return a.usageError("usage.unknown_flag", lang.Data{"Flag": dashed(unknown.GetSpecifiedName()), "Command": c.CommandPath()})
 	case errors.As(err, &bare):
 		return a.usageError("usage.bare_flag", lang.Data{"Flag": dashed(bare.GetSpecifiedName())})
 	case errors.As(err, &bad):
@@ -131,6 +132,8 @@ func (a *app) classify(err error) *exitError {
 		e.exit, e.code = exitNotFound, "E_NOT_FOUND"
 	case errors.Is(err, router.ErrEnded), errors.Is(err, storage.ErrConflict):
 		e.exit, e.code = exitConflict, "E_RUN_ENDED"
+	case errors.Is(err, os.ErrExist):
+		e.exit, e.code = exitConflict, "E_EXISTS"
 	case errors.Is(err, errGone):
 		e.exit, e.code = exitUnreachable, "E_UNREACHABLE"
 	default:

@@ -22,6 +22,9 @@ func (a *app) help(c *cobra.Command) {
 	a.helpCommands(w, c)
 	a.helpFlags(w, "help.flags", c.NonInheritedFlags())
 	a.helpFlags(w, "help.shared_flags", c.InheritedFlags())
+	if c.HasSubCommands() {
+		fmt.Fprintf(w, "\n%s\n", a.say.T("help.more", lang.Data{"Command": c.CommandPath()}))
+	}
 	if !c.HasParent() {
 		fmt.Fprintf(w, "\n%s\n", a.say.T("help.exit_codes"))
 	}

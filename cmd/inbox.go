@@ -2,6 +2,8 @@ package cmd
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +24,18 @@ type inboxJSON struct {
 	Reason      string `json:"reason"`
 }
 
+// fates are what may become of a delivery; the empty one means any.
+var fates = []string{"", "run", "duplicate", "held", "rejected", "ignored"}
+
 func (a *app) inboxCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "inbox", Args: a.arguments(0, 0)}, "inbox")
 	limit, after := a.page(c)
 	pipeline := c.Flags().String("pipeline", "", "flag.pipeline")
 	fate := c.Flags().String("fate", "", "flag.fate")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if !slices.Contains(fates, *fate) {
+			return a.choice("--fate", *fate, strings.Join(fates[1:], ", "))
+		}
 		p, err := a.pageOf(*limit, *after)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -34,6 +35,14 @@ func (a *app) logsCommand() *cobra.Command {
 		if f.stream != "" && f.stream != "stdout" && f.stream != "stderr" {
 			return a.choice("--stream", f.stream, "stdout, stderr")
 		}
+		for _, n := range []struct {
+			flag  string
+			value int
+		}{{"--tail", f.tail}, {"--attempt", f.attempt}} {
+			if n.value < 0 {
+				return a.usageError("usage.positive", lang.Data{"Flag": n.flag, "Value": n.value})
+			}
+		}
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			id, err := a.findRun(c.Context(), s, args[0])
 			if err != nil {
@@ -60,7 +69,7 @@ func (a *app) printLogs(ctx context.Context, s *sqlite.Store, id events.ID, stag
 			return a.fail(exitNotFound, "E_REF", "error.no_stage", lang.Data{"Stage": stage})
 		}
 		ended := v.run.State.Terminal()
-		if err := a.printLogFiles(v, stage, f, printed); err != nil {
+		if err := a.printLogFiles(v, stage, f, printed, ended || !f.follow); err != nil {
 			return err
 		}
 		if !f.follow || ended {
@@ -72,7 +81,7 @@ func (a *app) printLogs(ctx context.Context, s *sqlite.Store, id events.ID, stag
 	}
 }
 
-func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string]int64) error {
+func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string]int64, last bool) error {
 	for i := range v.run.Stages {
 		name := v.run.Graph.Plan.Stages[i].Name
 		if only != "" && name != only {
@@ -86,7 +95,7 @@ func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string
 			if f.stream != "" && f.stream != stream {
 				continue
 			}
-			if err := a.printLogFile(v.logFile(name, attempt, stream), name, only == "", f, printed); err != nil {
+			if err := a.printLogFile(v.logFile(name, attempt, stream), name, only == "", f, printed, last); err != nil {
 				return err
 			}
 		}
@@ -94,7 +103,7 @@ func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string
 	return nil
 }
 
-func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed map[string]int64) error {
+func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed map[string]int64, last bool) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -118,23 +127,24 @@ func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed m
 		printed[path] += n
 		return err
 	}
-	buffer := make([]byte, 256<<10)
+	r := bufio.NewReaderSize(section, longestLine)
 	for {
-		n, err := section.Read(buffer)
-		printed[path] += int64(n)
-		if n > 0 {
-			if err := a.printLogText(string(buffer[:n]), stage, label, false); err != nil {
-				return err
+		text, err := r.ReadSlice('\n')
+		whole := err == nil || errors.Is(err, bufio.ErrBufferFull)
+		if !whole && (!errors.Is(err, io.EOF) || len(text) == 0 || !last) { // what is not a line yet comes with the next look
+			if errors.Is(err, io.EOF) {
+				return nil
 			}
+			return err
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
+		printed[path] += int64(len(text))
+		if err := a.printLogText(strings.TrimSuffix(string(text), "\n")+"\n", stage, label, false); err != nil {
 			return err
 		}
 	}
 }
+
+const longestLine = 64 << 10 // bytes: a longer line is broken
 
 // printLogText prints part of a log, each line with its stage when several are printed.
 func (a *app) printLogText(text, stage string, label, raw bool) error {

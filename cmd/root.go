@@ -54,7 +54,7 @@ func (a *app) root(args []string) *cobra.Command {
 	f.StringVarP(&a.output, "output", "o", "text", "flag.output")
 	f.StringVar(&a.color, "color", "auto", "flag.color")
 	f.StringVar(&a.langTag, "lang", "", "flag.lang")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return a.flagError(err) })
+	root.SetFlagErrorFunc(a.flagError)
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { a.help(c) })
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true, RunE: a.helpOn})
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkFlags() }

@@ -33,7 +33,7 @@ func (a *app) page(c *cobra.Command) (limit *int, after *string) {
 func (a *app) pageOf(limit int, after string) (storage.Page, error) {
 	p := storage.Page{Limit: limit}
 	if limit < 1 {
-		return p, a.usageError("usage.limit", lang.Data{"Limit": limit})
+		return p, a.usageError("usage.positive", lang.Data{"Flag": "--limit", "Value": limit})
 	}
 	if after == "" {
 		return p, nil
