@@ -141,7 +141,14 @@ func TestFileSizeLimit(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(s.data, "apollo.db-wal")); err != nil || info.Size() > 1<<20 {
 		t.Errorf("the limit was not in force: %v, %v", info, err)
 	}
-	s.stop() // not killed: that would leave half an artifact, which fsck names
+	// Not killed: that would leave half an artifact, which fsck names. What cannot be stored cannot be drained, so a second
+	// signal ends the wait.
+	_ = s.server.Process.Signal(syscall.SIGTERM)
+	eventually(t, "it drains", func() bool { return s.dead() || strings.Contains(s.stderr.String(), "draining") })
+	eventually(t, "a further signal ends the wait", func() bool {
+		_ = s.server.Process.Signal(syscall.SIGTERM)
+		return s.dead()
+	})
 	s.serve()
 	settled(t, s, acknowledged)
 }
