@@ -158,8 +158,8 @@ func (b *body) run() {
 		}
 		select {
 		case err := <-f.stored:
-			if err == nil {
-				return
+			if err == nil || b.engine.hurried.Load() {
+				return // not stored: the next engine finds the attempt lost
 			}
 		case <-b.engine.committed:
 			return

@@ -104,6 +104,7 @@ type Engine struct {
 	loopDone  chan struct{}
 	ready     atomic.Bool
 	stopping  atomic.Bool
+	hurried   atomic.Bool // the stop waits no longer: a result that cannot be stored is given up
 	fatal     atomic.Pointer[error]
 	done      chan struct{}
 	closeOnce sync.Once
@@ -248,6 +249,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	case <-ended:
 	case <-e.loopDone:
 	case <-ctx.Done():
+		e.hurried.Store(true)
 		e.submit(input{interrupt: true})
 		select {
 		case <-ended:

@@ -221,3 +221,25 @@ func TestStopInterruptsAndTheNextEngineGoesOn(t *testing.T) {
 	equal(t, next.types(id), []string{"run.created", "run.started", "stage.started a", "stage.retry_scheduled a",
 		"stage.started a", "stage.completed a", "stage.started b", "stage.completed b", "run.completed"})
 }
+
+func TestStopEndsWhileNothingCanBeStored(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	wait := func(context.Context, *stage.Attempt) stage.Outcome { <-gate; return stage.Outcome{} }
+	store := newMemory()
+	b := start(t, store, runner{"a": wait}, nil, chain("p", "a"))
+	id := b.run("p")
+	b.until("a runs", func() bool { return len(store.log[id]) == 3 })
+	store.fail(storage.ErrFull)
+	close(gate)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.engine.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	store.fail(nil)
+	next := start(t, store, runner{}, nil, chain("p", "a"))
+	if row := next.ends(id); row.State != events.Completed {
+		t.Fatalf("got %+v", row)
+	}
+}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // rounds are how often the child opens and closes the store: a close moves the write-ahead log into the file.
-const rounds, runsPerRound = 3, 4
+const rounds, runsPerRound = 2, 4
 
 func commitRuns(dir string) error {
 	for range rounds {

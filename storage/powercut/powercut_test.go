@@ -45,8 +45,8 @@ func record(t *testing.T, child, dir string, env ...string) (log []operation, sa
 	c.Env = append(c.Env, env...)
 	out, err := c.CombinedOutput()
 	log = readLog(t, path)
-	if !slices.ContainsFunc(log, func(o operation) bool { return o.op == opSync }) {
-		t.Fatalf("the recorder saw no sync; %v\n%s", err, out)
+	if len(log) == 0 {
+		t.Fatalf("the recorder saw nothing; %v\n%s", err, out)
 	}
 	return log, string(out), err
 }
@@ -286,7 +286,7 @@ func TestFsyncFailure(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for n := 2; n <= 12; n++ { // the first sync of all is of the write-ahead log's header
+	for n := 1; n <= 8; n++ {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			t.Parallel()
 			own := t.TempDir()
@@ -301,7 +301,7 @@ func TestFsyncFailure(t *testing.T) {
 			for _, o := range log {
 				d.do(o)
 			}
-			if len(d.events) == 0 && n > 3 {
+			if len(d.events) == 0 && n > 2 { // the first sync is of the write-ahead log's header
 				t.Error("nothing was acknowledged before the failure")
 			}
 			if err := whole(t.Context(), own, d.events); err != nil {
