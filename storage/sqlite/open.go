@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -27,12 +28,17 @@ type Options struct {
 	Logger  zerolog.Logger
 	OnFatal func(error)              // called once when an fsync failed: the process must stop
 	Fail    func(point string) error // failpoints for tests: begin, commit, committed; nil in production
+
+	// Redeliveries is how often a subscriber delivers a refused Apollo event again before it parks it. 0 is for ever.
+	Redeliveries int
 }
 
 var _ storage.Store = (*Store)(nil)
 
 // Store is a storage.Store on SQLite.
 type Store struct {
+	reads
+
 	o     Options
 	dir   string
 	path  string
@@ -43,9 +49,28 @@ type Store struct {
 	head    atomic.Int64
 	wakes   wakes
 	turns   turns
-	closing chan struct{}
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 	closed  sync.Once
-	timers  sync.WaitGroup
+	joining sync.Mutex // between Go and Wait of tasks
+	tasks   sync.WaitGroup
+}
+
+func newStore(dir string, o Options) *Store {
+	s := &Store{o: o, dir: dir, path: filepath.Join(dir, FileName)}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// task runs something that Close waits for. It gives false when the store is closed.
+func (s *Store) task(run func()) bool {
+	s.joining.Lock()
+	defer s.joining.Unlock()
+	if s.life.Err() != nil {
+		return false
+	}
+	s.tasks.Go(run)
+	return true
 }
 
 // pragmas are what every connection must have, and what is read back from it.
@@ -76,12 +101,12 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := migrate(conn, path, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), conn.Close())
 	}
-	s := &Store{o: o, dir: dir, path: path, closing: make(chan struct{})}
-	s.writer.init(s, conn)
+	s := newStore(dir, o)
 	if err := s.openReaders(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), conn.Close())
 	}
-	s.timers.Go(s.checkpoints)
+	s.writer.init(s, conn)
+	s.task(s.checkpoints)
 	return s, nil
 }
 
@@ -94,7 +119,7 @@ func OpenReadOnly(dir string) (*Store, error) {
 		}
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{dir: dir, path: path, closing: make(chan struct{}), o: Options{Clock: time.Now}}
+	s := newStore(dir, Options{Clock: time.Now})
 	if err := s.openReaders(); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
@@ -111,9 +136,9 @@ func (s *Store) openReaders() error {
 	}
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
-	s.read = db
+	s.read, s.q = db, db
 	var head sql.NullInt64
-	if err := db.QueryRow(`SELECT max(position) FROM events`).Scan(&head); err != nil {
+	if err := db.QueryRow(lastPosition).Scan(&head); err != nil {
 		return errors.Join(damage(err), db.Close())
 	}
 	s.head.Store(head.Int64)
@@ -172,19 +197,32 @@ func openWriter(path string) (*sqlite3.SQLiteConn, error) {
 	return conn, nil
 }
 
-// Close stores what is waiting, checkpoints and closes the file.
+// Close ends every subscription, stores what is waiting, checkpoints and closes the file.
 func (s *Store) Close() error {
 	var err error
 	s.closed.Do(func() {
-		close(s.closing)
-		s.timers.Wait()
+		s.joining.Lock()
+		s.end()
+		s.joining.Unlock()
+		s.tasks.Wait()
 		err = errors.Join(s.byKey.Close(), s.read.Close(), s.writer.close())
 	})
 	return err
 }
 
-// Head gives the position of the last committed row.
-func (s *Store) Head() int64 { return s.head.Load() }
+// Head gives the position of the last committed row. A store that was opened for reading asks the file each time: the
+// commits are another process's.
+func (s *Store) Head() int64 {
+	if s.writer.conn == nil {
+		var head sql.NullInt64
+		if err := s.read.QueryRow(lastPosition).Scan(&head); err == nil { //nolint:noctx // as quick as a load from memory
+			return head.Int64
+		}
+	}
+	return s.head.Load()
+}
+
+const lastPosition = `SELECT max(position) FROM events`
 
 // damage names what SQLite says of a file that is no store or a broken one.
 func damage(err error) error {

@@ -92,7 +92,8 @@ func (w *writer) message(o *storage.Outgoing) error {
 	if err != nil {
 		return fmt.Errorf("encode metadata: %w", err)
 	}
-	return w.run(insertOther, topic, []byte(o.Message.UUID), w.store.o.Clock().UnixNano(), nonNil(o.Message.Payload), metadata)
+	_, err = w.insert(insertOther, topic, []byte(o.Message.UUID), w.store.o.Clock().UnixNano(), nonNil(o.Message.Payload), metadata)
+	return err
 }
 
 func nonNil(b []byte) []byte {

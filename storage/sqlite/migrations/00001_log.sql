@@ -86,11 +86,12 @@ CREATE TABLE deliveries (
 CREATE UNIQUE INDEX deliveries_by_key ON deliveries (keyhash) WHERE keyhash IS NOT NULL;
 
 CREATE TABLE parked (
-    event   BLOB PRIMARY KEY,
+    event   BLOB NOT NULL,
     stream  BLOB NOT NULL,
     handler TEXT NOT NULL,
     reason  TEXT NOT NULL,
-    at      INTEGER NOT NULL
+    at      INTEGER NOT NULL,
+    PRIMARY KEY (event, handler)
 ) WITHOUT ROWID;
 
 CREATE TABLE cursors (
