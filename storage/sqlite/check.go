@@ -12,6 +12,9 @@ import (
 // the rows against the log. Every problem is reported with its place.
 // It sees the log and the rows as they are when it begins.
 func (s *Store) Check(ctx context.Context, report func(storage.Problem)) error {
+	if s.warning != "" {
+		report(storage.Problem{Code: "E_STORE_WAL", Place: s.path + "-wal", What: s.warning})
+	}
 	if err := intact(s.path); err != nil {
 		report(storage.Problem{Code: "E_STORE_CORRUPT", Place: s.path, What: err.Error()})
 	}
@@ -32,6 +35,7 @@ func (s *Store) checkLog(ctx context.Context, b *rebuild, report func(storage.Pr
 	if err == nil {
 		err = b.extra(ctx)
 	}
+	err = errors.Join(err, b.view.sums(ctx, report))
 	if err != nil {
 		report(storage.Problem{Code: "E_STORE_CORRUPT", Place: s.path, What: err.Error()})
 	}

@@ -45,6 +45,8 @@ type Store struct {
 	read  *sql.DB
 	byKey *sql.Stmt // every webhook asks for it
 
+	warning string // of the write-ahead log, when nobody has recovered it yet
+
 	writer  writer
 	head    atomic.Int64
 	wakes   wakes
@@ -94,6 +96,13 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := prepareFile(dir, path); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	_, warning, err := inspect(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if warning != "" {
+		o.Logger.Warn().Str("code", "E_STORE_WAL").Msg(warning)
+	}
 	conn, err := openWriter(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
@@ -113,18 +122,17 @@ func Open(dir string, o Options) (*Store, error) {
 // OpenReadOnly opens the store for reading beside a running server. Commits are refused.
 func OpenReadOnly(dir string) (*Store, error) {
 	path := filepath.Join(dir, FileName)
-	if _, err := os.Stat(path); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("open store %s: %w", path, storage.ErrNotFound)
-		}
-		return nil, fmt.Errorf("open store: %w", err)
+	have, warning, err := inspect(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && have == 0 {
+		err = storage.ErrNotFound
 	}
-	s := newStore(dir, Options{Clock: time.Now})
-	if err := s.openReaders(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if err := checkVersion(s.read); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), s.byKey.Close(), s.read.Close())
+	s := newStore(dir, Options{Clock: time.Now})
+	s.warning = warning
+	if err := s.openReaders(); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -169,6 +177,34 @@ func prepareFile(dir, path string) error {
 		return fmt.Errorf("E_STORE_FILE: %s is not a regular file; a link to a store can lose its journal", path)
 	}
 	return refuseLinks(dir, info)
+}
+
+// inspect looks at a file before anything may write to it: a newer store, another program's file or a damaged one is
+// refused as it is. It gives the schema version, 0 for an empty file.
+func inspect(path string) (have int64, warning string, err error) {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() == 0 {
+		return 0, "", err
+	}
+	if info.Size() < 512 { // SQLite would take it for empty
+		return 0, "", fmt.Errorf("E_STORE_FILE: %w: %d bytes are no SQLite file", storage.ErrCorrupt, info.Size())
+	}
+	if warning, err = checkWAL(path + "-wal"); err != nil {
+		return 0, "", err
+	}
+	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, readOptions))
+	if err != nil {
+		return 0, "", damage(err)
+	}
+	conn, ok := c.(*sqlite3.SQLiteConn)
+	if !ok {
+		return 0, "", fmt.Errorf("driver gave a %T", c)
+	}
+	have, err = schemaVersion(conn)
+	if err == nil && have > Version {
+		err = newer(have)
+	}
+	return have, warning, errors.Join(err, conn.Close())
 }
 
 func openWriter(path string) (*sqlite3.SQLiteConn, error) {

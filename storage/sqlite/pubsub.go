@@ -108,7 +108,6 @@ func (p *publisher) Close() error {
 type subscriber struct {
 	store   *Store
 	group   string
-	schema  Schema
 	offsets Offsets
 	ctx     context.Context // the life of every subscription
 	cancel  context.CancelFunc
@@ -118,7 +117,7 @@ type subscriber struct {
 
 // Subscriber gives a Watermill subscriber for a consumer group.
 func (s *Store) Subscriber(group string) message.Subscriber {
-	b := &subscriber{store: s, group: group, schema: Schema{Batch: deliverBatch}}
+	b := &subscriber{store: s, group: group}
 	b.ctx, b.cancel = context.WithCancel(s.life)
 	return b
 }
@@ -162,19 +161,24 @@ func (b *subscriber) consume(ctx context.Context, topic string, out chan<- *mess
 	wake, unwake := b.store.Wake()
 	defer unwake()
 	turn := b.store.turns.of(topic + "\x00" + b.group)
+	seen := int64(0) // a rare topic: what was searched in vain is not searched again at every commit
 	for ctx.Err() == nil {
 		select {
 		case turn <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		n, err := b.unit(ctx, topic, out)
+		head := b.store.Head()
+		n, err := b.unit(ctx, topic, seen, out)
 		<-turn
 		if err != nil && ctx.Err() == nil {
 			b.store.o.Logger.Error().Err(err).Str("topic", topic).Str("group", b.group).Msg("consume")
 		}
 		if n > 0 && err == nil {
 			continue
+		}
+		if err == nil {
+			seen = head
 		}
 		select {
 		case <-wake:
@@ -185,8 +189,8 @@ func (b *subscriber) consume(ctx context.Context, topic string, out chan<- *mess
 }
 
 // unit reads, delivers and commits one batch. It gives how many messages were taken.
-func (b *subscriber) unit(ctx context.Context, topic string, out chan<- *message.Message) (int, error) {
-	batch, err := b.next(ctx, topic)
+func (b *subscriber) unit(ctx context.Context, topic string, after int64, out chan<- *message.Message) (int, error) {
+	batch, err := b.next(ctx, topic, after)
 	if err != nil || len(batch) == 0 {
 		return 0, err
 	}
@@ -202,8 +206,9 @@ func (b *subscriber) unit(ctx context.Context, topic string, out chan<- *message
 	return taken, b.store.Commit(commit)
 }
 
-func (b *subscriber) next(ctx context.Context, topic string) (batch []wsql.Row, err error) {
-	q, err := b.schema.SelectQuery(wsql.SelectQueryParams{Topic: topic, ConsumerGroup: b.group, OffsetsAdapter: b.offsets})
+func (b *subscriber) next(ctx context.Context, topic string, after int64) (batch []wsql.Row, err error) {
+	schema := Schema{Batch: deliverBatch, After: after}
+	q, err := schema.SelectQuery(wsql.SelectQueryParams{Topic: topic, ConsumerGroup: b.group, OffsetsAdapter: b.offsets})
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +218,7 @@ func (b *subscriber) next(ctx context.Context, topic string) (batch []wsql.Row, 
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		row, err := b.schema.UnmarshalMessage(wsql.UnmarshalMessageParams{Row: rows})
+		row, err := schema.UnmarshalMessage(wsql.UnmarshalMessageParams{Row: rows})
 		if err != nil {
 			return nil, err
 		}

@@ -24,6 +24,9 @@ func (s *Store) Rebuild(ctx context.Context, write bool) (differences []storage.
 		}
 		s.writer.connLock.Lock()
 		defer s.writer.connLock.Unlock()
+		if s.writer.fatal != nil {
+			return nil, fmt.Errorf("rebuild: %w", s.writer.fatal)
+		}
 	}
 	err = s.snapshot(ctx, func(view *reads) error {
 		b := newRebuild(s, view, write)

@@ -180,12 +180,13 @@ func (w *writer) writeRows(b *storage.Batch) error {
 	}
 	for i := range b.Parked {
 		p := &b.Parked[i]
-		if err := w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At); err != nil {
+		if err := w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At, sumParked(p)); err != nil {
 			return err
 		}
 	}
 	for i := range b.Cursors {
-		if err := w.run(moveCursor, b.Cursors[i].Topic, b.Cursors[i].Group, b.Cursors[i].Position); err != nil {
+		c := &b.Cursors[i]
+		if err := w.run(moveCursor, c.Topic, c.Group, c.Position, sumCursor(c.Topic, c.Group, c.Position)); err != nil {
 			return err
 		}
 	}
@@ -208,7 +209,7 @@ func (w *writer) append(e *storage.Sealed) (appended bool, err error) {
 			return false, fmt.Errorf("append event %d of %s: %w: a gap before it", e.Sequence, e.Stream, storage.ErrConflict)
 		}
 	}
-	n, err := w.insert(appendEvent, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded)) //nolint:gosec // as above
+	n, err := w.insert(appendEvent, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded), sumEvent(&e.Event, e.Encoded)) //nolint:gosec // as above
 	if err != nil {
 		return false, err
 	}
