@@ -26,7 +26,7 @@ func variety(t *testing.T, s *sqlite.Store) {
 	for i := range 2 {
 		m := &storetest.Maker{Salt: uint32(i)} //nolint:gosec // small
 		g, plan := storetest.Plan(fmt.Sprint("p", i), 3)
-		for n := range 24 {
+		for n := range 9 {
 			row, b := m.Delivery(events.DeliveryReceived, events.Data{Pipeline: "p", Kind: "webhook", Trigger: "x", Key: fmt.Sprint(i, n), Body: []byte("body")})
 			f := m.Begin(g, plan, row.ID)
 			if n%3 > 0 {
