@@ -16,8 +16,11 @@ import (
 // Schema and Offsets hold the SQL of the Pub/Sub for SQLite, behind watermill-sql's own contracts. Our subscriber runs
 // it with no transaction open: watermill-sql's would keep one until the ack, which on SQLite stops every writer.
 type (
-	// Schema reads and writes messages.
-	Schema struct{ Batch int }
+	// Schema reads and writes messages. There is none of the topic up to After beyond the group's cursor.
+	Schema struct {
+		Batch int
+		After int64
+	}
 	// Offsets keeps a cursor for each topic and consumer group.
 	Offsets struct{}
 )
@@ -29,7 +32,7 @@ var (
 
 // InsertQuery stores messages of a topic that has a number already.
 func (Schema) InsertQuery(p wsql.InsertQueryParams) (wsql.Query, error) {
-	q := wsql.Query{Query: `INSERT INTO events (topic, id, time, data, metadata) SELECT t.id, m.column1, m.column2, m.column3, m.column4 FROM topics t, (VALUES `}
+	q := wsql.Query{Query: `INSERT INTO events (topic, id, time, data, metadata, sum) SELECT t.id, m.column1, m.column2, m.column3, m.column4, m.column5 FROM topics t, (VALUES `}
 	for i, msg := range p.Msgs {
 		metadata, err := json.Marshal(msg.Metadata)
 		if err != nil {
@@ -38,8 +41,9 @@ func (Schema) InsertQuery(p wsql.InsertQueryParams) (wsql.Query, error) {
 		if i > 0 {
 			q.Query += ", "
 		}
-		q.Query += "(?, ?, ?, ?)"
-		q.Args = append(q.Args, []byte(msg.UUID), int64(0), nonNil(msg.Payload), metadata)
+		q.Query += "(?, ?, ?, ?, ?)"
+		id, payload := []byte(msg.UUID), nonNil(msg.Payload)
+		q.Args = append(q.Args, id, int64(0), payload, metadata, sumMessage(p.Topic, id, 0, payload, metadata))
 	}
 	q.Query += `) m WHERE t.name = ?`
 	q.Args = append(q.Args, p.Topic)
@@ -57,8 +61,8 @@ func (s Schema) SelectQuery(p wsql.SelectQueryParams) (wsql.Query, error) {
 		topic, number = `topic = ?`, int64(t)
 	}
 	return wsql.Query{Query: `SELECT position, ` + eventColumns + `, metadata, (SELECT data FROM events f WHERE f.stream = e.stream AND f.seq = 1)
-		FROM events e WHERE ` + topic + ` AND position > coalesce((` + next.Query + `), 0) ORDER BY position LIMIT ?`,
-		Args: append(append([]any{number}, next.Args...), s.Batch)}, nil
+		FROM events e WHERE ` + topic + ` AND position > max(?, coalesce((` + next.Query + `), 0)) ORDER BY position LIMIT ?`,
+		Args: append(append([]any{number, s.After}, next.Args...), s.Batch)}, nil
 }
 
 // UnmarshalMessage reads one row: a stored message, or an event as its CloudEvents JSON.
@@ -112,7 +116,7 @@ func (Schema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelDef
 
 // AckMessageQuery moves the group's cursor to the last row of the batch.
 func (Offsets) AckMessageQuery(p wsql.AckMessageQueryParams) (wsql.Query, error) {
-	return wsql.Query{Query: moveCursor, Args: []any{p.Topic, p.ConsumerGroup, p.LastRow.Offset}}, nil
+	return wsql.Query{Query: moveCursor, Args: []any{p.Topic, p.ConsumerGroup, p.LastRow.Offset, sumCursor(p.Topic, p.ConsumerGroup, p.LastRow.Offset)}}, nil
 }
 
 // ConsumedMessageQuery is not needed: the cursor moves with what the handlers produced.

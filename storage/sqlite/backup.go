@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/mattn/go-sqlite3"
+
+	"github.com/apollo-11/apollo/storage"
 )
 
-// Backup copies the store into a new file of mode 0600 while it is in use, and checks the copy.
+// Backup copies the store into a new file of mode 0600 while it is in use, and checks the copy. The copy is durable when it returns.
 func (s *Store) Backup(_ context.Context, path string) error {
 	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(s.path, "_busy_timeout=5000"))
 	if err != nil {
@@ -23,8 +26,26 @@ func (s *Store) Backup(_ context.Context, path string) error {
 	if err := vacuumInto(conn, path); err != nil {
 		return fmt.Errorf("back up to %s: %w", path, damage(err))
 	}
-	if err := intact(path); err != nil {
+	err = intact(path)
+	if err == nil {
+		err = syncFile(path)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("back up to %s: %w", path, err), os.Remove(path))
+	}
+	return nil
+}
+
+// syncFile makes a file and its name durable.
+func syncFile(path string) error {
+	for _, name := range []string{path, filepath.Dir(path)} {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -42,7 +63,7 @@ func intact(path string) error {
 	}
 	said, err := oneText(conn, "PRAGMA integrity_check")
 	if err == nil && said != "ok" {
-		err = errors.New(said)
+		err = fmt.Errorf("%w: %s", storage.ErrCorrupt, said)
 	}
 	return damage(err)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // LockName is the file that the holder of a data directory locks. It is not the store itself: closing any handle on
@@ -40,7 +41,7 @@ func TakeLock(dir string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock(f); err != nil {
 		defer f.Close() //nolint:errcheck // the file was only read
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock data directory: %w", err)
@@ -49,6 +50,17 @@ func TakeLock(dir string) (*Lock, error) {
 	}
 	l := &Lock{file: f}
 	return l, l.SetAddress("")
+}
+
+// flock tries for a moment: Holder holds the lock for an instant when it looks.
+func flock(f *os.File) (err error) {
+	for range 20 {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	return err
 }
 
 // SetAddress records where the holder listens, for whoever finds the lock held.

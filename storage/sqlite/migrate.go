@@ -35,7 +35,7 @@ func migrate(conn *sqlite3.SQLiteConn, path string, o Options) error {
 	case have == Version:
 		return nil
 	case have > Version:
-		return fmt.Errorf("%w: schema %d, this build knows %d", storage.ErrNewer, have, Version)
+		return newer(have)
 	case have > 0:
 		backup := fmt.Sprintf("%s.v%d.bak", path, have)
 		if err := vacuumInto(conn, backup); err != nil {
@@ -84,15 +84,8 @@ func schemaVersion(conn *sqlite3.SQLiteConn) (int64, error) {
 	return have, damage(err)
 }
 
-func checkVersion(db *sql.DB) error {
-	var have sql.NullInt64
-	if err := db.QueryRowContext(context.Background(), readVersion).Scan(&have); err != nil {
-		return damage(err)
-	}
-	if have.Int64 > Version {
-		return fmt.Errorf("%w: schema %d, this build knows %d", storage.ErrNewer, have.Int64, Version)
-	}
-	return nil
+func newer(have int64) error {
+	return fmt.Errorf("%w: schema %d, this build knows %d", storage.ErrNewer, have, Version)
 }
 
 // vacuumInto copies the store into a new file of mode 0600.

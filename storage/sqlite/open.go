@@ -28,25 +28,51 @@ type Options struct {
 	Logger  zerolog.Logger
 	OnFatal func(error)              // called once when an fsync failed: the process must stop
 	Fail    func(point string) error // failpoints for tests: begin, commit, committed; nil in production
+
+	// Redeliveries is how often a subscriber delivers a refused Apollo event again before it parks it. 0 is for ever.
+	Redeliveries int
 }
 
 var _ storage.Store = (*Store)(nil)
 
 // Store is a storage.Store on SQLite.
 type Store struct {
+	reads
+
 	o     Options
 	dir   string
 	path  string
 	read  *sql.DB
 	byKey *sql.Stmt // every webhook asks for it
 
+	warning string // of the write-ahead log, when nobody has recovered it yet
+
 	writer  writer
 	head    atomic.Int64
 	wakes   wakes
 	turns   turns
-	closing chan struct{}
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 	closed  sync.Once
-	timers  sync.WaitGroup
+	joining sync.Mutex // between Go and Wait of tasks
+	tasks   sync.WaitGroup
+}
+
+func newStore(dir string, o Options) *Store {
+	s := &Store{o: o, dir: dir, path: filepath.Join(dir, FileName)}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// task runs something that Close waits for. It gives false when the store is closed.
+func (s *Store) task(run func()) bool {
+	s.joining.Lock()
+	defer s.joining.Unlock()
+	if s.life.Err() != nil {
+		return false
+	}
+	s.tasks.Go(run)
+	return true
 }
 
 // pragmas are what every connection must have, and what is read back from it.
@@ -70,6 +96,13 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := prepareFile(dir, path); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	_, warning, err := inspect(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	if warning != "" {
+		o.Logger.Warn().Str("code", "E_STORE_WAL").Msg(warning)
+	}
 	conn, err := openWriter(path)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
@@ -77,30 +110,29 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := migrate(conn, path, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), conn.Close())
 	}
-	s := &Store{o: o, dir: dir, path: path, closing: make(chan struct{})}
-	s.writer.init(s, conn)
+	s := newStore(dir, o)
 	if err := s.openReaders(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), conn.Close())
 	}
-	s.timers.Go(s.checkpoints)
+	s.writer.init(s, conn)
+	s.task(s.checkpoints)
 	return s, nil
 }
 
 // OpenReadOnly opens the store for reading beside a running server. Commits are refused.
 func OpenReadOnly(dir string) (*Store, error) {
 	path := filepath.Join(dir, FileName)
-	if _, err := os.Stat(path); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("open store %s: %w", path, storage.ErrNotFound)
-		}
-		return nil, fmt.Errorf("open store: %w", err)
+	have, warning, err := inspect(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && have == 0 {
+		err = storage.ErrNotFound
 	}
-	s := &Store{dir: dir, path: path, closing: make(chan struct{}), o: Options{Clock: time.Now}}
-	if err := s.openReaders(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	if err := checkVersion(s.read); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), s.byKey.Close(), s.read.Close())
+	s := newStore(dir, Options{Clock: time.Now})
+	s.warning = warning
+	if err := s.openReaders(); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -112,9 +144,9 @@ func (s *Store) openReaders() error {
 	}
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
-	s.read = db
+	s.read, s.q = db, db
 	var head sql.NullInt64
-	if err := db.QueryRowContext(context.Background(), `SELECT max(position) FROM events`).Scan(&head); err != nil {
+	if err := db.QueryRowContext(context.Background(), lastPosition).Scan(&head); err != nil {
 		return errors.Join(damage(err), db.Close())
 	}
 	s.head.Store(head.Int64)
@@ -147,6 +179,34 @@ func prepareFile(dir, path string) error {
 	return refuseLinks(dir, info)
 }
 
+// inspect looks at a file before anything may write to it: a newer store, another program's file or a damaged one is
+// refused as it is. It gives the schema version, 0 for an empty file.
+func inspect(path string) (have int64, warning string, err error) {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() == 0 {
+		return 0, "", err
+	}
+	if info.Size() < 512 { // SQLite would take it for empty
+		return 0, "", fmt.Errorf("E_STORE_FILE: %w: %d bytes are no SQLite file", storage.ErrCorrupt, info.Size())
+	}
+	if warning, err = checkWAL(path + "-wal"); err != nil {
+		return 0, "", err
+	}
+	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, readOptions))
+	if err != nil {
+		return 0, "", damage(err)
+	}
+	conn, ok := c.(*sqlite3.SQLiteConn)
+	if !ok {
+		return 0, "", fmt.Errorf("driver gave a %T", c)
+	}
+	have, err = schemaVersion(conn)
+	if err == nil && have > Version {
+		err = newer(have)
+	}
+	return have, warning, errors.Join(err, conn.Close())
+}
+
 func openWriter(path string) (*sqlite3.SQLiteConn, error) {
 	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, writeOptions))
 	if err != nil {
@@ -173,19 +233,32 @@ func openWriter(path string) (*sqlite3.SQLiteConn, error) {
 	return conn, nil
 }
 
-// Close stores what is waiting, checkpoints and closes the file.
+// Close ends every subscription, stores what is waiting, checkpoints and closes the file.
 func (s *Store) Close() error {
 	var err error
 	s.closed.Do(func() {
-		close(s.closing)
-		s.timers.Wait()
+		s.joining.Lock()
+		s.end()
+		s.joining.Unlock()
+		s.tasks.Wait()
 		err = errors.Join(s.byKey.Close(), s.read.Close(), s.writer.close())
 	})
 	return err
 }
 
-// Head gives the position of the last committed row.
-func (s *Store) Head() int64 { return s.head.Load() }
+// Head gives the position of the last committed row. A store that was opened for reading asks the file each time: the
+// commits are another process's.
+func (s *Store) Head() int64 {
+	if s.writer.conn == nil {
+		var head sql.NullInt64
+		if err := s.read.QueryRow(lastPosition).Scan(&head); err == nil { //nolint:noctx // as quick as a load from memory
+			return head.Int64
+		}
+	}
+	return s.head.Load()
+}
+
+const lastPosition = `SELECT max(position) FROM events`
 
 // damage names what SQLite says of a file that is no store or a broken one.
 func damage(err error) error {

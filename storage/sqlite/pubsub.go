@@ -21,14 +21,45 @@ const (
 
 // outputs is what the handlers of one unit of work have published.
 type outputs struct {
-	mu   sync.Mutex
-	list []storage.Outgoing
+	mu     sync.Mutex
+	list   []storage.Outgoing
+	parked []storage.ParkedRow // messages that no delivery got through
+	closed bool                // the unit is on its way into the log: what comes later stands for itself
+}
+
+// add takes messages into the unit, unless it is closed.
+func (o *outputs) add(list []storage.Outgoing) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.list = append(o.list, list...)
+	}
+	return !o.closed
+}
+
+func (o *outputs) mark() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.list)
+}
+
+func (o *outputs) drop(mark int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = o.list[:mark]
+}
+
+func (o *outputs) close() *storage.Batch {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	return &storage.Batch{Messages: o.list, Parked: o.parked}
 }
 
 type outputsKey struct{}
 
 // publisher appends messages to the log. Inside a handler, with the consumed message's context, it only adds to the
-// unit of work.
+// unit of work, as long as that is open.
 type publisher struct {
 	store  *Store
 	mu     sync.Mutex
@@ -56,10 +87,7 @@ func (p *publisher) Publish(topic string, msgs ...*message.Message) error {
 	for i, m := range msgs {
 		list[i] = storage.Outgoing{Topic: topic, Message: m}
 	}
-	if unit, ok := msgs[0].Context().Value(outputsKey{}).(*outputs); ok {
-		unit.mu.Lock()
-		defer unit.mu.Unlock()
-		unit.list = append(unit.list, list...)
+	if unit, ok := msgs[0].Context().Value(outputsKey{}).(*outputs); ok && unit.add(list) {
 		return nil
 	}
 	return p.store.Commit(&storage.Batch{Messages: list})
@@ -75,13 +103,13 @@ func (p *publisher) Close() error {
 
 // Subscriber consumes topics for one consumer group. A batch is read with no transaction open and delivered in order;
 // what its handlers publish is stored together with the cursor in one commit. A nack drops what the message's handler
-// published and delivers it again, alone. Within a process one subscription of a group and topic consumes at a time.
+// published and delivers it again, alone; an Apollo event that was delivered again Options.Redeliveries times is parked
+// and the rest goes on. Within a process one subscription of a group and topic consumes at a time.
 type subscriber struct {
 	store   *Store
 	group   string
-	schema  Schema
 	offsets Offsets
-	ctx     context.Context //nolint:containedctx // the life of every subscription
+	ctx     context.Context // the life of every subscription
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	mu      sync.Mutex
@@ -89,8 +117,8 @@ type subscriber struct {
 
 // Subscriber gives a Watermill subscriber for a consumer group.
 func (s *Store) Subscriber(group string) message.Subscriber {
-	b := &subscriber{store: s, group: group, schema: Schema{Batch: deliverBatch}}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b := &subscriber{store: s, group: group}
+	b.ctx, b.cancel = context.WithCancel(s.life)
 	return b
 }
 
@@ -113,12 +141,19 @@ func (b *subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(b.ctx, cancel)
 	out := make(chan *message.Message)
-	b.wg.Go(func() {
+	b.wg.Add(1)
+	begun := b.store.task(func() {
+		defer b.wg.Done()
 		defer close(out)
 		defer cancel()
 		defer stop()
 		b.consume(ctx, topic, out)
 	})
+	if !begun {
+		b.wg.Done()
+		cancel()
+		return nil, fmt.Errorf("subscribe: %w", storage.ErrClosed)
+	}
 	return out, nil
 }
 
@@ -126,19 +161,24 @@ func (b *subscriber) consume(ctx context.Context, topic string, out chan<- *mess
 	wake, unwake := b.store.Wake()
 	defer unwake()
 	turn := b.store.turns.of(topic + "\x00" + b.group)
+	seen := int64(0) // a rare topic: what was searched in vain is not searched again at every commit
 	for ctx.Err() == nil {
 		select {
 		case turn <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		n, err := b.unit(ctx, topic, out)
+		head := b.store.Head()
+		n, err := b.unit(ctx, topic, seen, out)
 		<-turn
 		if err != nil && ctx.Err() == nil {
 			b.store.o.Logger.Error().Err(err).Str("topic", topic).Str("group", b.group).Msg("consume")
 		}
 		if n > 0 && err == nil {
 			continue
+		}
+		if err == nil {
+			seen = head
 		}
 		select {
 		case <-wake:
@@ -149,8 +189,8 @@ func (b *subscriber) consume(ctx context.Context, topic string, out chan<- *mess
 }
 
 // unit reads, delivers and commits one batch. It gives how many messages were taken.
-func (b *subscriber) unit(ctx context.Context, topic string, out chan<- *message.Message) (int, error) {
-	batch, err := b.next(ctx, topic)
+func (b *subscriber) unit(ctx context.Context, topic string, after int64, out chan<- *message.Message) (int, error) {
+	batch, err := b.next(ctx, topic, after)
 	if err != nil || len(batch) == 0 {
 		return 0, err
 	}
@@ -161,12 +201,14 @@ func (b *subscriber) unit(ctx context.Context, topic string, out chan<- *message
 	if taken == 0 {
 		return 0, nil
 	}
-	return taken, b.store.Commit(&storage.Batch{Messages: unit.list,
-		Cursors: []storage.Cursor{{Topic: topic, Group: b.group, Position: batch[taken-1].Offset}}})
+	commit := unit.close()
+	commit.Cursors = []storage.Cursor{{Topic: topic, Group: b.group, Position: batch[taken-1].Offset}}
+	return taken, b.store.Commit(commit)
 }
 
-func (b *subscriber) next(ctx context.Context, topic string) (batch []wsql.Row, err error) {
-	q, err := b.schema.SelectQuery(wsql.SelectQueryParams{Topic: topic, ConsumerGroup: b.group, OffsetsAdapter: b.offsets})
+func (b *subscriber) next(ctx context.Context, topic string, after int64) (batch []wsql.Row, err error) {
+	schema := Schema{Batch: deliverBatch, After: after}
+	q, err := schema.SelectQuery(wsql.SelectQueryParams{Topic: topic, ConsumerGroup: b.group, OffsetsAdapter: b.offsets})
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +218,7 @@ func (b *subscriber) next(ctx context.Context, topic string) (batch []wsql.Row, 
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		row, err := b.schema.UnmarshalMessage(wsql.UnmarshalMessageParams{Row: rows})
+		row, err := schema.UnmarshalMessage(wsql.UnmarshalMessageParams{Row: rows})
 		if err != nil {
 			return nil, err
 		}
@@ -187,8 +229,8 @@ func (b *subscriber) next(ctx context.Context, topic string) (batch []wsql.Row, 
 
 // deliver hands over one message until it is acked. It gives false when the subscription ended first.
 func (b *subscriber) deliver(ctx context.Context, unit *outputs, row wsql.Row, out chan<- *message.Message) bool {
-	mark := len(unit.list)
-	for {
+	mark := unit.mark()
+	for nacks := 0; ; {
 		msg := row.Msg.Copy()
 		mctx, cancel := context.WithCancel(context.WithValue(ctx, outputsKey{}, unit))
 		msg.SetContext(mctx)
@@ -197,13 +239,31 @@ func (b *subscriber) deliver(ctx context.Context, unit *outputs, row wsql.Row, o
 		if acked {
 			return true
 		}
-		unit.mu.Lock()
-		unit.list = unit.list[:mark]
-		unit.mu.Unlock()
+		unit.drop(mark)
 		if ended {
 			return false
 		}
+		nacks++
+		if most := b.store.o.Redeliveries; most > 0 && nacks > most {
+			if parked, ok := b.park(row, nacks); ok {
+				unit.parked = append(unit.parked, parked)
+				return true
+			}
+		}
 	}
+}
+
+// park sets an Apollo event aside. Other messages have no row to go into: they are delivered until they are taken.
+func (b *subscriber) park(row wsql.Row, nacks int) (p storage.ParkedRow, ok bool) {
+	stream := row.Msg.Metadata.Get("stream")
+	event, err := events.ParseID(row.Msg.UUID)
+	if _, known := events.ParseType(row.Msg.Metadata.Get("type")); known != nil || err != nil {
+		return p, false
+	}
+	of, err := events.ParseID(stream)
+	p = storage.ParkedRow{Event: event, Stream: of, Handler: b.group, Reason: fmt.Sprintf("refused %d times by the consumer group", nacks), At: b.store.o.Clock().UnixNano()}
+	b.store.o.Logger.Error().Stringer("event", event).Stringer("stream", of).Str("group", b.group).Int("times", nacks).Msg("event parked")
+	return p, err == nil
 }
 
 func hand(ctx context.Context, msg *message.Message, out chan<- *message.Message) (acked, ended bool) {

@@ -13,9 +13,17 @@ import (
 
 const eventColumns = `topic, stream, seq, id, time, cause, prev, data`
 
+// reads are the queries, on the pool or within one transaction.
+type reads struct{ q querier }
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // Events gives a stream's events after a sequence, in order.
-func (s *Store) Events(ctx context.Context, stream events.ID, after uint64, limit int) ([]storage.Sealed, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT `+eventColumns+` FROM events WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?`,
+func (s *reads) Events(ctx context.Context, stream events.ID, after uint64, limit int) ([]storage.Sealed, error) {
+	rows, err := s.q.QueryContext(ctx, `SELECT `+eventColumns+` FROM events WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?`,
 		stream[:], int64(after), limit) //nolint:gosec // small
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", damage(err))
@@ -64,8 +72,8 @@ func copyInto(to, from []byte) bool {
 }
 
 // Scan gives events of all streams after a position, in order. Messages that are no Apollo events are passed over.
-func (s *Store) Scan(ctx context.Context, after int64, limit int) ([]storage.Record, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT position, `+eventColumns+` FROM events WHERE position > ? AND topic < 1000 ORDER BY position LIMIT ?`, after, limit)
+func (s *reads) Scan(ctx context.Context, after int64, limit int) ([]storage.Record, error) {
+	rows, err := s.q.QueryContext(ctx, `SELECT position, `+eventColumns+` FROM events WHERE position > ? AND topic < 1000 ORDER BY position LIMIT ?`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("scan log: %w", damage(err))
 	}
@@ -82,9 +90,9 @@ func (s *Store) Scan(ctx context.Context, after int64, limit int) ([]storage.Rec
 }
 
 // Plan gives a plan's canonical bytes.
-func (s *Store) Plan(ctx context.Context, digest events.Digest) ([]byte, error) {
+func (s *reads) Plan(ctx context.Context, digest events.Digest) ([]byte, error) {
 	var b []byte
-	err := s.read.QueryRowContext(ctx, `SELECT bytes FROM plans WHERE digest = ?`, digest[:]).Scan(&b)
+	err := s.q.QueryRowContext(ctx, `SELECT bytes FROM plans WHERE digest = ?`, digest[:]).Scan(&b)
 	return b, missing(err, "plan", digest)
 }
 
@@ -137,14 +145,14 @@ func scanRun(row scanner) (r storage.RunRow, err error) {
 }
 
 // Run gives a run's row.
-func (s *Store) Run(ctx context.Context, id events.ID) (storage.RunRow, error) {
-	r, err := scanRun(s.read.QueryRowContext(ctx, `SELECT `+runColumns+` FROM runs WHERE id = ?`, id[:]))
+func (s *reads) Run(ctx context.Context, id events.ID) (storage.RunRow, error) {
+	r, err := scanRun(s.q.QueryRowContext(ctx, `SELECT `+runColumns+` FROM runs WHERE id = ?`, id[:]))
 	return r, missing(err, "run", id)
 }
 
 // list reads the rows of a query.
-func list[T any](ctx context.Context, s *Store, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
-	rows, err := s.read.QueryContext(ctx, query, args...)
+func list[T any](ctx context.Context, s *reads, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := s.q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", damage(err))
 	}
@@ -187,7 +195,7 @@ func limitOf(p storage.Page) int {
 }
 
 // Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, f storage.RunFilter) ([]storage.RunRow, error) {
+func (s *reads) Runs(ctx context.Context, f storage.RunFilter) ([]storage.RunRow, error) {
 	var w where
 	w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
 	w.add(f.State != events.None, "state = ?", int64(f.State))
@@ -196,23 +204,31 @@ func (s *Store) Runs(ctx context.Context, f storage.RunFilter) ([]storage.RunRow
 }
 
 // Unfinished lists pending and running runs, oldest first.
-func (s *Store) Unfinished(ctx context.Context, p storage.Page) ([]storage.RunRow, error) {
+func (s *reads) Unfinished(ctx context.Context, p storage.Page) ([]storage.RunRow, error) {
 	return list(ctx, s, scanRun, `SELECT `+runColumns+` FROM runs WHERE state <= 2 AND id > ? ORDER BY id LIMIT ?`, p.After[:], limitOf(p))
 }
 
-// FindRuns gives the ids whose text form begins with the prefix, newest first.
-func (s *Store) FindRuns(ctx context.Context, prefix string, limit int) ([]events.ID, error) {
-	digits := strings.ToUpper(strings.ReplaceAll(prefix, "-", ""))
-	if len(digits) > 32 || strings.Trim(digits, "0123456789ABCDEF") != "" {
+// FindRuns gives the ids whose text form begins with the prefix, in small or capital letters, newest first.
+func (s *reads) FindRuns(ctx context.Context, prefix string, limit int) ([]events.ID, error) {
+	const form = "00000000-0000-0000-0000-000000000000"
+	if len(prefix) > len(form) {
 		return nil, nil
 	}
-	return list(ctx, s, func(row scanner) (id events.ID, err error) { return id, row.Scan(fixed(id[:])) },
-		`SELECT id FROM runs WHERE id >= unhex(?) AND id <= unhex(?) ORDER BY id DESC LIMIT ?`,
+	for i, c := range strings.ToUpper(prefix) {
+		if dash := form[i] == '-'; dash != (c == '-') || !dash && !strings.ContainsRune("0123456789ABCDEF", c) {
+			return nil, nil
+		}
+	}
+	digits := strings.ReplaceAll(prefix, "-", "")
+	return list(ctx, s, func(row scanner) (id events.ID, err error) {
+		err = row.Scan(fixed(id[:]))
+		return id, err
+	}, `SELECT id FROM runs WHERE id >= unhex(?) AND id <= unhex(?) ORDER BY id DESC LIMIT ?`,
 		digits+strings.Repeat("0", 32-len(digits)), digits+strings.Repeat("F", 32-len(digits)), limit)
 }
 
 // Stages lists a run's stages in the plan's order.
-func (s *Store) Stages(ctx context.Context, run events.ID) ([]storage.StageRow, error) {
+func (s *reads) Stages(ctx context.Context, run events.ID) ([]storage.StageRow, error) {
 	return list(ctx, s, func(row scanner) (r storage.StageRow, err error) {
 		err = row.Scan(fixed(r.Run[:]), &r.Index, &r.Stage, &r.State, &r.Attempt, nullable(&r.Waits), nullable(&r.Started), nullable(&r.Ended),
 			nullable(&r.Due), nullable((*string)(&r.Class)), nullable(&r.Reason))
@@ -229,8 +245,8 @@ func scanDelivery(row scanner) (d storage.DeliveryRow, err error) {
 }
 
 // Delivery gives a delivery's row.
-func (s *Store) Delivery(ctx context.Context, id events.ID) (storage.DeliveryRow, error) {
-	d, err := scanDelivery(s.read.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE id = ?`, id[:]))
+func (s *reads) Delivery(ctx context.Context, id events.ID) (storage.DeliveryRow, error) {
+	d, err := scanDelivery(s.q.QueryRowContext(ctx, `SELECT `+deliveryColumns+` FROM deliveries WHERE id = ?`, id[:]))
 	return d, missing(err, "delivery", id)
 }
 
@@ -241,7 +257,7 @@ func (s *Store) DeliveryByKey(ctx context.Context, key storage.KeyHash) (storage
 }
 
 // Deliveries lists deliveries, newest first.
-func (s *Store) Deliveries(ctx context.Context, f storage.DeliveryFilter) ([]storage.DeliveryRow, error) {
+func (s *reads) Deliveries(ctx context.Context, f storage.DeliveryFilter) ([]storage.DeliveryRow, error) {
 	var w where
 	w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
 	w.add(f.Fate != "", "fate = ?", f.Fate)
@@ -250,7 +266,7 @@ func (s *Store) Deliveries(ctx context.Context, f storage.DeliveryFilter) ([]sto
 }
 
 // Parked lists the events that were set aside.
-func (s *Store) Parked(ctx context.Context) ([]storage.ParkedRow, error) {
+func (s *reads) Parked(ctx context.Context) ([]storage.ParkedRow, error) {
 	return list(ctx, s, func(row scanner) (p storage.ParkedRow, err error) {
 		err = row.Scan(fixed(p.Event[:]), fixed(p.Stream[:]), &p.Handler, &p.Reason, &p.At)
 		return p, err
@@ -258,8 +274,8 @@ func (s *Store) Parked(ctx context.Context) ([]storage.ParkedRow, error) {
 }
 
 // Cursor gives how far a consumer group has come, 0 when it has not begun.
-func (s *Store) Cursor(ctx context.Context, topic, group string) (position int64, err error) {
-	err = s.read.QueryRowContext(ctx, `SELECT position FROM cursors WHERE topic = ? AND grp = ?`, topic, group).Scan(&position)
+func (s *reads) Cursor(ctx context.Context, topic, group string) (position int64, err error) {
+	err = s.q.QueryRowContext(ctx, `SELECT position FROM cursors WHERE topic = ? AND grp = ?`, topic, group).Scan(&position)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}

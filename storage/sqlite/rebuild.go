@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/apollo-11/apollo/events"
@@ -13,15 +15,45 @@ const scanPage = 2000
 
 // Rebuild makes the state rows again from the log, compares them with the live ones and, when write is set, puts the
 // rebuilt ones in their place. It needs memory for unfinished runs only.
-func (s *Store) Rebuild(ctx context.Context, write bool) ([]storage.Difference, error) {
-	b := &rebuild{s: s, write: write, runs: map[events.ID]*events.Run{}, deliveries: map[events.ID]*tracked{}, graphs: map[events.Digest]*events.Graph{}}
-	if err := b.walk(ctx, nil); err != nil {
+//
+// It sees the store as it is when it begins. Commits wait for it when write is set.
+func (s *Store) Rebuild(ctx context.Context, write bool) (differences []storage.Difference, err error) {
+	if write {
+		if s.writer.conn == nil {
+			return nil, fmt.Errorf("rebuild: %w: opened for reading", storage.ErrClosed)
+		}
+		s.writer.connLock.Lock()
+		defer s.writer.connLock.Unlock()
+		if s.writer.fatal != nil {
+			return nil, fmt.Errorf("rebuild: %w", s.writer.fatal)
+		}
+	}
+	err = s.snapshot(ctx, func(view *reads) error {
+		b := newRebuild(s, view, write)
+		if err := b.walk(ctx, nil); err != nil {
+			return err
+		}
+		err := b.extra(ctx)
+		differences = b.differences
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("rebuild: %w", err)
 	}
-	if err := b.extra(ctx); err != nil {
-		return nil, fmt.Errorf("rebuild: %w", err)
+	return differences, nil
+}
+
+// snapshot reads with one transaction: everything is of one moment.
+func (s *Store) snapshot(ctx context.Context, read func(*reads) error) error {
+	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return damage(err)
 	}
-	return b.differences, nil
+	return errors.Join(read(&reads{q: tx}), tx.Rollback())
+}
+
+func newRebuild(s *Store, view *reads, write bool) *rebuild {
+	return &rebuild{s: s, view: view, write: write, runs: map[events.ID]*events.Run{}, deliveries: map[events.ID]*tracked{}, graphs: map[events.Digest]*events.Graph{}}
 }
 
 // tracked is a delivery's row as the log says it so far.
@@ -33,6 +65,7 @@ type tracked struct {
 // rebuild walks the log once. A run is compared when it ends, or at the end of the log.
 type rebuild struct {
 	s           *Store
+	view        *reads
 	write       bool
 	runs        map[events.ID]*events.Run
 	deliveries  map[events.ID]*tracked
@@ -47,7 +80,7 @@ func (b *rebuild) walk(ctx context.Context, report func(position int64, err erro
 	broken := map[events.ID]bool{}
 	var after int64
 	for {
-		log, err := b.s.Scan(ctx, after, scanPage)
+		log, err := b.view.Scan(ctx, after, scanPage)
 		if err != nil {
 			return err
 		}
@@ -126,7 +159,7 @@ func (b *rebuild) begin(ctx context.Context, e *storage.Sealed) (*events.Run, er
 	}
 	g := b.graphs[e.Data.Plan]
 	if g == nil {
-		bytes, err := b.s.Plan(ctx, e.Data.Plan)
+		bytes, err := b.view.Plan(ctx, e.Data.Plan)
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +186,7 @@ func (b *rebuild) differ(table, key string, live, log any) {
 
 func (b *rebuild) compareRun(ctx context.Context, id events.ID, run *events.Run) error {
 	want := storage.RunRowOf(run)
-	live, err := b.s.Run(ctx, id)
+	live, err := b.view.Run(ctx, id)
 	if err := found(err); err != nil {
 		return err
 	}
@@ -163,7 +196,7 @@ func (b *rebuild) compareRun(ctx context.Context, id events.ID, run *events.Run)
 		b.differ("runs", id.String(), live, want)
 		mend.Runs = append(mend.Runs, want)
 	}
-	rows, err := b.s.Stages(ctx, id)
+	rows, err := b.view.Stages(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -186,7 +219,7 @@ func (b *rebuild) compareRun(ctx context.Context, id events.ID, run *events.Run)
 }
 
 func (b *rebuild) compareDelivery(ctx context.Context, d *tracked) error {
-	live, err := b.s.Delivery(ctx, d.row.ID)
+	live, err := b.view.Delivery(ctx, d.row.ID)
 	if err := found(err); err != nil {
 		return err
 	}

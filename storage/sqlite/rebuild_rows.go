@@ -21,15 +21,13 @@ func (b *rebuild) mend(batch *storage.Batch) error {
 	if !b.write || batch.Rows() == 0 {
 		return nil
 	}
-	w := &b.s.writer
-	w.connLock.Lock()
-	defer w.connLock.Unlock()
-	return w.replace(batch)
+	return b.s.writer.replace(batch)
 }
 
+// replace is called with connLock held.
 func (w *writer) replace(batch *storage.Batch) (err error) {
-	if w.conn == nil {
-		return fmt.Errorf("%w: opened for reading", storage.ErrClosed)
+	if w.fatal != nil {
+		return w.fatal
 	}
 	if err := w.exec("BEGIN IMMEDIATE"); err != nil {
 		return w.classify(err)
@@ -69,7 +67,7 @@ func (b *rebuild) extra(ctx context.Context) error {
 		{"deliveries", `SELECT count(*) FROM deliveries`, b.counts.deliveries},
 	} {
 		var have int64
-		if err := b.s.read.QueryRowContext(ctx, t.orphans).Scan(&have); err != nil {
+		if err := b.view.q.QueryRowContext(ctx, t.orphans).Scan(&have); err != nil {
 			return damage(err)
 		}
 		if have > t.want && len(b.differences) == 0 {

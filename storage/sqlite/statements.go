@@ -11,12 +11,12 @@ import (
 
 const (
 	insertPlan   = `INSERT INTO plans VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
-	appendEvent  = `INSERT INTO events (topic, stream, seq, id, time, cause, prev, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	appendEvent  = `INSERT INTO events (topic, stream, seq, id, time, cause, prev, data, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	eventAt      = `SELECT id FROM events WHERE stream = ? AND seq = ?`
 	newTopic     = `INSERT INTO topics (id, name) SELECT coalesce(max(id), 999) + 1, ? FROM topics WHERE true ON CONFLICT (name) DO NOTHING`
-	insertOther  = `INSERT INTO events (topic, id, time, data, metadata) VALUES (?, ?, ?, ?, ?)`
-	insertParked = `INSERT INTO parked VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
-	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position`
+	insertOther  = `INSERT INTO events (topic, id, time, data, metadata, sum) VALUES (?, ?, ?, ?, ?, ?)`
+	insertParked = `INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position, sum = excluded.sum`
 	putRun       = `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state, seq = excluded.seq,
 		head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`
@@ -92,7 +92,9 @@ func (w *writer) message(o *storage.Outgoing) error {
 	if err != nil {
 		return fmt.Errorf("encode metadata: %w", err)
 	}
-	return w.run(insertOther, topic, []byte(o.Message.UUID), w.store.o.Clock().UnixNano(), nonNil(o.Message.Payload), metadata)
+	id, at, payload := []byte(o.Message.UUID), w.store.o.Clock().UnixNano(), nonNil(o.Message.Payload)
+	_, err = w.insert(insertOther, topic, id, at, payload, metadata, sumMessage(o.Topic, id, at, payload, metadata))
+	return err
 }
 
 func nonNil(b []byte) []byte {

@@ -11,6 +11,7 @@ import (
 
 // TestWatermillSuite runs Watermill's official Pub/Sub suite in full.
 func TestWatermillSuite(t *testing.T) {
+	t.Parallel()
 	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)

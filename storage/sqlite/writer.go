@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -28,7 +29,6 @@ type writer struct {
 	fatal    error
 	topics   map[string]int64
 	heads    map[events.ID]uint64 // last sequence of streams that go on; what is not here is looked up
-	last     int64                // rowid of the last insert
 	position int64                // of the last event or message written
 	written  int64                // rows since the last checkpoint
 }
@@ -42,7 +42,7 @@ type commit struct {
 const mergeRows = 4096 // rows after which a transaction takes in no further commit
 
 func (w *writer) init(s *Store, conn *sqlite3.SQLiteConn) {
-	w.store, w.conn = s, conn
+	w.store, w.conn, w.position = s, conn, s.head.Load()
 	w.stmts, w.topics, w.heads = map[string]*sqlite3.SQLiteStmt{}, map[string]int64{}, map[events.ID]uint64{}
 }
 
@@ -115,12 +115,13 @@ func (w *writer) transaction(group []*commit) error {
 		}
 		clear(w.topics)
 		clear(w.heads)
+		w.position = w.store.head.Load()
 		return w.classify(err)
 	}
 	if err := w.failpoint("committed"); err != nil {
 		return err
 	}
-	w.store.head.Store(max(w.position, w.store.head.Load()))
+	w.store.head.Store(w.position)
 	w.store.wakes.signal()
 	return nil
 }
@@ -135,24 +136,32 @@ func (w *writer) write(group []*commit) error {
 	return nil
 }
 
+// writeBatch stores a batch. One whose events are all there already was stored before, as a whole: it changes nothing.
 func (w *writer) writeBatch(b *storage.Batch) error {
 	for i := range b.Plans {
 		if err := w.run(insertPlan, b.Plans[i].Digest[:], b.Plans[i].Pipeline, b.Plans[i].Bytes); err != nil {
 			return err
 		}
 	}
+	isNew := len(b.Events) == 0
 	for i := range b.Events {
-		if err := w.append(&b.Events[i]); err != nil {
+		appended, err := w.append(&b.Events[i])
+		if err != nil {
 			return err
 		}
+		isNew = isNew || appended
 	}
+	if !isNew {
+		return nil
+	}
+	return w.writeRows(b)
+}
+
+func (w *writer) writeRows(b *storage.Batch) error {
 	for i := range b.Messages {
 		if err := w.message(&b.Messages[i]); err != nil {
 			return err
 		}
-	}
-	if len(b.Events)+len(b.Messages) > 0 {
-		w.position = max(w.position, w.last)
 	}
 	for i := range b.Runs {
 		if err := w.runRow(&b.Runs[i]); err != nil {
@@ -171,12 +180,13 @@ func (w *writer) writeBatch(b *storage.Batch) error {
 	}
 	for i := range b.Parked {
 		p := &b.Parked[i]
-		if err := w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At); err != nil {
+		if err := w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At, sumParked(p)); err != nil {
 			return err
 		}
 	}
 	for i := range b.Cursors {
-		if err := w.run(moveCursor, b.Cursors[i].Topic, b.Cursors[i].Group, b.Cursors[i].Position); err != nil {
+		c := &b.Cursors[i]
+		if err := w.run(moveCursor, c.Topic, c.Group, c.Position, sumCursor(c.Topic, c.Group, c.Position)); err != nil {
 			return err
 		}
 	}
@@ -185,30 +195,33 @@ func (w *writer) writeBatch(b *storage.Batch) error {
 
 // append stores one event. The same event at the same place is a success; another one there, or a gap before it, is a
 // conflict.
-func (w *writer) append(e *storage.Sealed) error {
+func (w *writer) append(e *storage.Sealed) (appended bool, err error) {
+	if e.Sequence == 0 {
+		return false, fmt.Errorf("append event 0 of %s: %w: a stream begins with 1", e.Stream, storage.ErrConflict)
+	}
 	if e.Sequence > 1 && w.heads[e.Stream] != e.Sequence-1 {
 		var before events.ID
 		found, err := w.lookup(eventAt, before[:], e.Stream[:], int64(e.Sequence-1)) //nolint:gosec // sequences are small
 		if err != nil {
-			return err
+			return false, err
 		}
 		if !found {
-			return fmt.Errorf("append event %d of %s: %w: a gap before it", e.Sequence, e.Stream, storage.ErrConflict)
+			return false, fmt.Errorf("append event %d of %s: %w: a gap before it", e.Sequence, e.Stream, storage.ErrConflict)
 		}
 	}
-	n, err := w.count(appendEvent, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded)) //nolint:gosec // as above
+	n, err := w.insert(appendEvent, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded), sumEvent(&e.Event, e.Encoded)) //nolint:gosec // as above
 	if err != nil {
-		return err
+		return false, err
 	}
 	if n == 0 {
-		return w.sameEvent(e)
+		return false, w.sameEvent(e)
 	}
 	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryIgnored {
 		delete(w.heads, e.Stream)
-		return nil
+		return true, nil
 	}
 	w.heads[e.Stream] = e.Sequence
-	return nil
+	return true, nil
 }
 
 func (w *writer) sameEvent(e *storage.Sealed) error {
@@ -238,10 +251,25 @@ func (w *writer) count(query string, args ...driver.Value) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if w.last, err = result.LastInsertId(); err != nil {
+	return result.RowsAffected()
+}
+
+// insert adds a row to the log, or none when its place is taken.
+func (w *writer) insert(query string, args ...driver.Value) (int64, error) {
+	st, err := w.prepare(query)
+	if err != nil {
 		return 0, err
 	}
-	return result.RowsAffected()
+	result, err := st.Exec(args)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	if err != nil || n == 0 { // then the last rowid is that of an earlier insert, even of one that was rolled back
+		return 0, err
+	}
+	w.position, err = result.LastInsertId()
+	return n, err
 }
 
 func (w *writer) prepare(query string) (*sqlite3.SQLiteStmt, error) {
@@ -305,7 +333,7 @@ func (w *writer) classify(err error) error {
 		return err
 	case e.ExtendedCode == sqlite3.ErrIoErrFsync || e.ExtendedCode == sqlite3.ErrIoErrDirFsync:
 		return w.stop(fmt.Errorf("%w: %w", storage.ErrFsync, err))
-	case e.Code == sqlite3.ErrFull:
+	case e.Code == sqlite3.ErrFull || e.Code == sqlite3.ErrIoErr && outOfSpace(e.SystemErrno):
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
 	case e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB:
 		return w.stop(fmt.Errorf("%w: %w", storage.ErrCorrupt, err))
@@ -313,6 +341,12 @@ func (w *writer) classify(err error) error {
 		return fmt.Errorf("%w: %w", storage.ErrConflict, err)
 	}
 	return err
+}
+
+// outOfSpace tells a full disk, quota or file size limit by what the kernel said: SQLite names ErrFull only the first,
+// and that not for every file of the store.
+func outOfSpace(errno syscall.Errno) bool {
+	return errno == syscall.ENOSPC || errno == syscall.EDQUOT || errno == syscall.EFBIG
 }
 
 func (w *writer) stop(err error) error {
@@ -329,6 +363,9 @@ func (w *writer) close() error {
 	}
 	w.connLock.Lock()
 	defer w.connLock.Unlock()
+	for w.waiting() {
+		w.lead()
+	}
 	var errs []error
 	for _, st := range w.stmts {
 		errs = append(errs, st.Close())
@@ -337,6 +374,12 @@ func (w *writer) close() error {
 		w.fatal = storage.ErrClosed
 	}
 	return errors.Join(append(errs, w.conn.Close())...)
+}
+
+func (w *writer) waiting() bool {
+	w.queueLock.Lock()
+	defer w.queueLock.Unlock()
+	return len(w.queue) > 0
 }
 
 // checkpoints moves the write-ahead log into the file when it has grown, and sees whether it could.
@@ -349,20 +392,24 @@ func (s *Store) checkpoints() {
 			if err := s.writer.checkpoint(); err != nil {
 				s.o.Logger.Warn().Err(err).Msg("checkpoint")
 			}
-		case <-s.closing:
+		case <-s.life.Done():
 			return
 		}
 	}
 }
 
+// checkpoint waits for no reader: whoever commits would wait with it.
 func (w *writer) checkpoint() error {
 	w.connLock.Lock()
 	defer w.connLock.Unlock()
 	if w.written == 0 || w.fatal != nil {
 		return nil
 	}
-	busy, err := oneText(w.conn, "PRAGMA wal_checkpoint(TRUNCATE)")
-	if err != nil {
+	busy, err := "", w.exec("PRAGMA busy_timeout=0")
+	if err == nil {
+		busy, err = oneText(w.conn, "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	if err = errors.Join(err, w.exec("PRAGMA busy_timeout=5000")); err != nil {
 		return w.classify(err)
 	}
 	if busy != "0" {

@@ -16,6 +16,7 @@ CREATE TABLE events (
     prev     BLOB,
     data     BLOB NOT NULL,
     metadata BLOB,
+    sum      INTEGER NOT NULL, -- CRC-32C of the row: sums.go
     UNIQUE (stream, seq)
 );
 CREATE INDEX events_by_topic ON events (topic, position) WHERE topic >= 1000;
@@ -86,17 +87,20 @@ CREATE TABLE deliveries (
 CREATE UNIQUE INDEX deliveries_by_key ON deliveries (keyhash) WHERE keyhash IS NOT NULL;
 
 CREATE TABLE parked (
-    event   BLOB PRIMARY KEY,
+    event   BLOB NOT NULL,
     stream  BLOB NOT NULL,
     handler TEXT NOT NULL,
     reason  TEXT NOT NULL,
-    at      INTEGER NOT NULL
+    at      INTEGER NOT NULL,
+    sum     INTEGER NOT NULL,
+    PRIMARY KEY (event, handler)
 ) WITHOUT ROWID;
 
 CREATE TABLE cursors (
     topic    TEXT NOT NULL,
     grp      TEXT NOT NULL,
     position INTEGER NOT NULL,
+    sum      INTEGER NOT NULL,
     PRIMARY KEY (topic, grp)
 ) WITHOUT ROWID;
 
@@ -110,4 +114,14 @@ BEGIN SELECT RAISE(ABORT, 'E_INVARIANT: a run that has ended does not move'); EN
 CREATE TRIGGER stages_move BEFORE UPDATE OF state ON stages
 WHEN old.state IN (3) AND new.state <> old.state
 BEGIN SELECT RAISE(ABORT, 'E_INVARIANT: a stage that has completed does not move'); END;
+-- +goose StatementEnd
+
+-- An event is never changed and never removed.
+-- +goose StatementBegin
+CREATE TRIGGER events_stay BEFORE UPDATE ON events WHEN old.stream IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'E_INVARIANT: an event does not change'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER events_remain BEFORE DELETE ON events WHEN old.stream IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'E_INVARIANT: an event is not removed'); END;
 -- +goose StatementEnd

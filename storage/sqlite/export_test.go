@@ -1,0 +1,11 @@
+package sqlite
+
+// Checkpoint is what the timer calls.
+func (s *Store) Checkpoint() error { return s.writer.checkpoint() }
+
+// Pragma reads a setting of the writer's connection.
+func (s *Store) Pragma(name string) (string, error) {
+	s.writer.connLock.Lock()
+	defer s.writer.connLock.Unlock()
+	return oneText(s.writer.conn, "PRAGMA "+name)
+}
