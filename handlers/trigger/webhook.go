@@ -126,11 +126,16 @@ func (h *Hooks) take(w http.ResponseWriter, r *http.Request, to *route, body []b
 		refuse(w, http.StatusUnauthorized, refusal.Code, refusal.Reason)
 		return
 	}
-	if status, code, why := wellFormed(r.Header.Get("Content-Type"), body); status != 0 {
-		refuse(w, status, code, why)
+	payload, status, refusal := payloadOf(r.Header.Get("Content-Type"), body)
+	if refusal != nil {
+		refuse(w, status, refusal.Code, refusal.Reason)
 		return
 	}
-	d := &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Key: keyOf(to, r.Header, body),
+	if answer, asked := challenge(to, payload); asked {
+		replyAs(w, "text/plain; charset=utf-8", http.StatusOK, []byte(answer))
+		return
+	}
+	d := &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Key: keyOf(to, r.Header, payload, body),
 		Headers: kept(r.Header), Body: bytes.Clone(body), Traceparent: r.Header.Get("Traceparent")}
 	receipt, err := h.inbox.Accept(r.Context(), d)
 	if err != nil {
@@ -187,44 +192,57 @@ func (h *Hooks) remember(ctx context.Context, to *route, refusal *Refusal) {
 	}
 }
 
-// wellFormed holds the body against its media type. JSON is read strictly; status 0 is well.
-func wellFormed(contentType string, body []byte) (status int, code, why string) {
+// payloadOf holds the body against its media type and reads JSON strictly. The payload is that of a JSON object, else nil;
+// a refusal comes with the status to answer.
+func payloadOf(contentType string, body []byte) (payload map[string]any, status int, refusal *Refusal) {
 	media, _, err := mime.ParseMediaType(contentType)
 	switch {
 	case contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
 	case err == nil && media == "application/x-www-form-urlencoded":
 		form, err := url.ParseQuery(string(body))
 		if err != nil {
-			return http.StatusBadRequest, "E_FORM", "the form cannot be read"
+			return nil, http.StatusBadRequest, &Refusal{"E_FORM", "the form cannot be read"}
 		}
 		if !form.Has("payload") {
-			return 0, "", ""
+			return nil, 0, nil
 		}
 		body = []byte(form.Get("payload"))
 	default:
-		return http.StatusUnsupportedMediaType, "E_MEDIA_TYPE", "a hook takes application/json or a form"
+		return nil, http.StatusUnsupportedMediaType, &Refusal{"E_MEDIA_TYPE", "a hook takes application/json or a form"}
 	}
-	if _, err := contract.DecodeStrict(body); err != nil {
+	value, err := contract.DecodeStrict(body)
+	if err != nil {
+		code := "E_JSON"
 		if e, ok := errors.AsType[*contract.DecodeError](err); ok {
-			return http.StatusBadRequest, e.Code, e.Error()
+			code = e.Code
 		}
-		return http.StatusBadRequest, "E_JSON", err.Error()
+		return nil, http.StatusBadRequest, &Refusal{code, err.Error()}
 	}
-	return 0, "", ""
+	payload, _ = value.(map[string]any)
+	return payload, 0, nil
 }
 
-// keyOf is what makes two posts the same: the header that the hook or its scheme names, else the body.
-func keyOf(to *route, h http.Header, body []byte) string {
-	name := to.scheme.key
+// keyOf is what makes two posts the same: the header that the hook names, else what its scheme names, else the body.
+func keyOf(to *route, h http.Header, payload map[string]any, body []byte) string {
+	names, field := to.scheme.keys, to.scheme.field
 	if own, ok := strings.CutPrefix(to.Hook.Key, "header:"); ok {
-		name = own
+		names, field = []string{own}, ""
 	}
-	if name != "" {
-		if v := h.Get(name); v != "" && len(v) <= 512 && utf8.ValidString(v) {
+	for _, name := range names {
+		if v := h.Get(name); isKey(v) {
 			return v
 		}
 	}
+	if v, ok := payload[field].(string); ok && field != "" && isKey(v) {
+		return v
+	}
 	return events.DigestOf(body).String()
+}
+
+const maxKey = 512 // bytes; a longer one names nothing
+
+func isKey(v string) bool {
+	return v != "" && len(v) <= maxKey && utf8.ValidString(v) && !strings.ContainsRune(v, 0)
 }
 
 // keptHeaders may be stored: what a pipeline may want to know, and nothing that opens a door.
@@ -296,7 +314,11 @@ func refuse(w http.ResponseWriter, status int, code, reason string) {
 }
 
 func reply(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
+	replyAs(w, "application/json", status, body)
+}
+
+func replyAs(w http.ResponseWriter, media string, status int, body []byte) {
+	w.Header().Set("Content-Type", media)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

@@ -3,6 +3,7 @@ package trigger
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -438,14 +439,20 @@ func TestSecretThatCannotBeRead(t *testing.T) {
 
 func TestKeyOfDelivery(t *testing.T) {
 	t.Parallel()
-	body := []byte(`{"n":1}`)
+	body := []byte(`{"id":"evt_1","event_id":"Ev1"}`)
+	payload, _, _ := payloadOf("", body)
 	digest := events.DigestOf(body).String()
 	for _, c := range []struct{ scheme, own, name, value, key string }{
 		{"github", "", "X-GitHub-Delivery", "d-1", "d-1"},
 		{"standard", "", "Webhook-Id", "m-1", "m-1"},
 		{"gitlab", "", "Idempotency-Key", "i-1", "i-1"},
 		{"shopify", "", "X-Shopify-Webhook-Id", "s-1", "s-1"},
-		{"stripe", "", "X-Other", "x", digest},
+		{"gitlab", "", "Webhook-Id", "m-1", "m-1"},
+		{"hex", "", "X-Gogs-Delivery", "g-1", "g-1"},
+		{"stripe", "", "X-Other", "x", "evt_1"},
+		{"slack", "", "X-Other", "x", "Ev1"},
+		{"stripe", "header:X-Own", "X-Other", "x", digest},
+		{"none", "", "X-Other", "x", digest},
 		{"none", "header:X-Own", "X-Own", "own", "own"},
 		{"github", "header:X-Own", "X-GitHub-Delivery", "d-1", digest},
 		{"github", "", "X-GitHub-Delivery", strings.Repeat("d", 513), digest},
@@ -455,8 +462,62 @@ func TestKeyOfDelivery(t *testing.T) {
 		h := http.Header{}
 		h.Set(c.name, c.value)
 		to := &route{Route: Route{Hook: events.WebhookTrigger{Key: c.own}}, scheme: s}
-		assert.Equal(t, c.key, keyOf(to, h, body), "%+v", c)
+		assert.Equal(t, c.key, keyOf(to, h, payload, body), "%+v", c)
 	}
+}
+
+// Stripe and Slack name an event in the payload alone, and a later attempt need not have the same bytes.
+func TestRedeliveryWithOtherBytes(t *testing.T) {
+	t.Parallel()
+	for scheme, bodies := range map[string][2]string{
+		"stripe": {`{"id":"evt_1","pending_webhooks":2}`, `{"id":"evt_1","pending_webhooks":1}`},
+		"slack":  {`{"event_id":"Ev1","type":"event_callback"}`, `{"type":"event_callback","event_id":"Ev1"}`},
+	} {
+		v := &vector{Secret: "s", Now: 1_700_000_000}
+		v.Provider = scheme
+		in, post := hook(t, Route{}, v)
+		first := post([]byte(bodies[0]), signed(scheme, "s", bodies[0]))
+		require.Equal(t, http.StatusAccepted, first.status, first.raw)
+		again := post([]byte(bodies[1]), signed(scheme, "s", bodies[1]))
+		require.Equal(t, http.StatusOK, again.status, again.raw)
+		require.Equal(t, first.Run, again.Run)
+		require.Len(t, in.all(), 2)
+	}
+}
+
+// signed gives the headers of a post at Unix time 1700000000.
+func signed(scheme, secret, body string) http.Header {
+	h := jsonHeader()
+	const stamp = "1700000000"
+	switch scheme {
+	case "stripe":
+		h.Set("Stripe-Signature", "t="+stamp+",v1="+hex.EncodeToString(sum(secret, []byte(stamp+"."+body))))
+	case "slack":
+		h.Set("X-Slack-Request-Timestamp", stamp)
+		h.Set("X-Slack-Signature", "v0="+hex.EncodeToString(sum(secret, []byte("v0:"+stamp+":"+body))))
+	}
+	return h
+}
+
+// Slack asks a new address to say a word back. It is answered only when the question is signed, and starts nothing.
+func TestSlackChallenge(t *testing.T) {
+	t.Parallel()
+	body := string(testdata(t, "webhooks/slack/url_verification.json"))
+	v := &vector{Provider: "slack", Secret: "s", Now: 1_700_000_000}
+	in, post := hook(t, Route{}, v)
+	answer := post([]byte(body), signed("slack", "s", body))
+	require.Equal(t, http.StatusOK, answer.status, answer.raw)
+	require.Equal(t, "text/plain; charset=utf-8", answer.header.Get("Content-Type"))
+	require.Equal(t, "nosniff", answer.header.Get("X-Content-Type-Options"))
+	require.Contains(t, body, `"`+answer.raw+`"`)
+	require.Empty(t, in.all())
+
+	answer = post([]byte(body), signed("slack", "another", body))
+	require.Equal(t, http.StatusUnauthorized, answer.status)
+	require.NotContains(t, body, answer.raw)
+
+	_, open := hook(t, Route{}, nil)
+	require.Equal(t, http.StatusAccepted, open([]byte(body), jsonHeader()).status, "another sender's post of this shape is a delivery")
 }
 
 func TestKeptHeaders(t *testing.T) {
