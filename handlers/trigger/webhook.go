@@ -9,6 +9,8 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +49,7 @@ type Hooks struct {
 	clock   func() time.Time
 	logger  zerolog.Logger
 	routes  atomic.Pointer[map[string]*route]
+	reading atomic.Int64 // bytes of large bodies that are held now
 	buffers sync.Pool
 }
 
@@ -103,15 +106,55 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.buffers.Put(buffer)
 		}
 	}()
-	if _, err := io.Copy(buffer, http.MaxBytesReader(w, r.Body, to.limit)); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			h.tooLarge(w, to)
-			return
-		}
-		refuse(w, http.StatusBadRequest, "E_BODY", "the body did not arrive whole")
+	done, err := h.read(buffer, r.ContentLength, http.MaxBytesReader(w, r.Body, to.limit), to.limit)
+	defer done()
+	if err != nil {
+		h.notRead(w, to, err)
 		return
 	}
 	h.take(w, r, to, buffer.Bytes())
+}
+
+// maxReading is how many bytes of large bodies are held at once. Strangers can post to a hook, and must not be able to
+// fill the memory. Bodies up to smallBody are not counted: the kernel's limit on connections bounds them.
+const (
+	maxReading = 256 << 20
+	smallBody  = 64 << 10
+)
+
+// read reads a body whole. done gives its share of the memory back; it is never nil.
+func (h *Hooks) read(buffer *bytes.Buffer, length int64, body io.Reader, limit int64) (done func(), err error) {
+	done = func() {}
+	if _, err := io.CopyN(buffer, body, smallBody); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return done, err
+	}
+	if length < 0 {
+		length = limit
+	}
+	if h.reading.Add(length) > maxReading {
+		h.reading.Add(-length)
+		return done, ErrBusy
+	}
+	_, err = io.Copy(buffer, body)
+	return func() { h.reading.Add(-length) }, err
+}
+
+func (h *Hooks) notRead(w http.ResponseWriter, to *route, err error) {
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case large:
+		h.tooLarge(w, to)
+	case errors.Is(err, ErrBusy):
+		w.Header().Set("Connection", "close")
+		h.notStored(w, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refuse(w, http.StatusRequestTimeout, "E_BODY_TIMEOUT", "the body came too slowly")
+	default:
+		refuse(w, http.StatusBadRequest, "E_BODY", "the body did not arrive whole")
+	}
 }
 
 func (h *Hooks) tooLarge(w http.ResponseWriter, to *route) {
@@ -128,6 +171,7 @@ func (h *Hooks) take(w http.ResponseWriter, r *http.Request, to *route, body []b
 	}
 	payload, status, refusal := payloadOf(r.Header.Get("Content-Type"), body)
 	if refusal != nil {
+		h.remember(r.Context(), to, refusal)
 		refuse(w, status, refusal.Code, refusal.Reason)
 		return
 	}
@@ -136,7 +180,7 @@ func (h *Hooks) take(w http.ResponseWriter, r *http.Request, to *route, body []b
 		return
 	}
 	d := &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Key: keyOf(to, r.Header, payload, body),
-		Headers: kept(r.Header), Body: bytes.Clone(body), Traceparent: r.Header.Get("Traceparent")}
+		Headers: kept(r.Header), Body: bytes.Clone(body), Traceparent: traceparent(r.Header.Get("Traceparent"))}
 	receipt, err := h.inbox.Accept(r.Context(), d)
 	if err != nil {
 		h.notStored(w, err)
@@ -157,7 +201,7 @@ func (h *Hooks) verify(header http.Header, body []byte, to *route) *Refusal {
 	return to.scheme.verify(header, body, secrets, h.clock())
 }
 
-// refusals bounds how many badly signed posts of a hook are stored: the rest is only counted.
+// refusals bounds how many refused posts of a hook are stored: the rest is only counted.
 type refusals struct {
 	mu      sync.Mutex
 	minute  int64
@@ -167,13 +211,13 @@ type refusals struct {
 
 const refusalsPerMinute = 60
 
-// remember makes a badly signed post of a known hook visible, without a byte of its body.
+// remember makes a refused post of a known hook visible, without a byte of its body.
 func (h *Hooks) remember(ctx context.Context, to *route, refusal *Refusal) {
 	minute := h.clock().Unix() / 60
 	to.refused.mu.Lock()
 	if to.refused.minute != minute {
 		if to.refused.dropped > 0 {
-			h.logger.Warn().Str("hook", to.Hook.Path).Int("posts", to.refused.dropped).Msg("further badly signed posts were refused and not recorded")
+			h.logger.Warn().Str("hook", to.Hook.Path).Int("posts", to.refused.dropped).Msg("further posts were refused and not recorded")
 		}
 		to.refused.minute, to.refused.stored, to.refused.dropped = minute, 0, 0
 	}
@@ -188,7 +232,7 @@ func (h *Hooks) remember(ctx context.Context, to *route, refusal *Refusal) {
 		return
 	}
 	if _, err := h.inbox.Accept(ctx, &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Refused: refusal}); err != nil {
-		h.logger.Warn().Err(err).Str("hook", to.Hook.Path).Msg("record a badly signed post")
+		h.logger.Warn().Err(err).Str("hook", to.Hook.Path).Msg("record a refused post")
 	}
 }
 
@@ -247,7 +291,8 @@ func isKey(v string) bool {
 
 // keptHeaders may be stored: what a pipeline may want to know, and nothing that opens a door.
 var keptHeaders = []string{"Content-Type", "User-Agent", "X-Github-Event", "X-Github-Delivery", "X-Gitlab-Event", "X-Gitea-Event",
-	"X-Gogs-Event", "X-Shopify-Topic", "X-Event-Key", "Webhook-Id", "Webhook-Timestamp", "Ce-Id", "Ce-Type", "Ce-Source", "Traceparent"}
+	"X-Gogs-Event", "X-Shopify-Topic", "X-Shopify-Shop-Domain", "X-Event-Key", "X-Slack-Retry-Num", "Webhook-Id", "Webhook-Timestamp",
+	"Ce-Id", "Ce-Type", "Ce-Source", "Ce-Specversion", "Ce-Subject", "Ce-Time", "Ce-Dataschema", "Traceparent"}
 
 const maxHeader = 1 << 10 // bytes kept of one header
 
@@ -259,6 +304,16 @@ func kept(h http.Header) map[string]string {
 		}
 	}
 	return all
+}
+
+var w3cTrace = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// traceparent gives the header when it is one: what a stranger sends instead goes into no event.
+func traceparent(v string) string {
+	if !w3cTrace.MatchString(v) {
+		return ""
+	}
+	return v
 }
 
 func (h *Hooks) notStored(w http.ResponseWriter, err error) {
