@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -90,7 +91,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	w.waiting, w.slots, w.results = map[string]*candidate{}, make(chan struct{}, sealers), make(chan result, sealers)
 	w.handled = map[string]Fingerprint{}
 	if w.Seen != nil {
-		w.handled = w.Seen.Load()
+		w.recall()
 	}
 	defer w.hints.close()
 	defer w.busy.Wait()
@@ -145,6 +146,18 @@ func (w *Watcher) turn(ctx context.Context, settle, rescan <-chan time.Time) (sc
 		return true
 	}
 	return false
+}
+
+// recall takes what earlier starts handled and is still there.
+func (w *Watcher) recall() {
+	w.handled = w.Seen.Load()
+	maps.DeleteFunc(w.handled, func(name string, _ Fingerprint) bool {
+		_, err := os.Lstat(filepath.Join(w.dir, name))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if err := w.Seen.Keep(w.handled); err != nil {
+		w.Logger.Warn().Err(err).Str("watch", w.Trigger.Watch).Msg("shorten the list of handled files")
+	}
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

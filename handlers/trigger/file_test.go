@@ -718,6 +718,34 @@ func TestSeenSurvivesATornLine(t *testing.T) {
 	require.Equal(t, map[string]Fingerprint{"a": later, "c": first}, openSeen(t, path).Load(), "what is saved after a torn line is kept")
 }
 
+// The list is as long as the folder is full, not as long as the folder was ever used.
+func TestSeenIsShortened(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t, events.FileTrigger{Watch: "*"})
+	list := filepath.Join(t.TempDir(), "seen")
+	f.w.Seen = openSeen(t, list)
+	for i := range smallSeen {
+		require.NoError(t, f.w.Seen.Save("every day.csv", Fingerprint{Inode: uint64(i)}))
+		require.NoError(t, f.w.Seen.Save(fmt.Sprintf("gone%d.csv", i), Fingerprint{Inode: uint64(i)}))
+	}
+	latin := "latin-\xe9.csv"
+	f.drop(latin, "1")
+	info, err := os.Lstat(filepath.Join(f.dir, latin))
+	require.NoError(t, err)
+	require.NoError(t, f.w.Seen.Save(latin, fingerprint(info)))
+	f.start().drop("b.csv", "2")
+	f.in.next(t)
+	f.stop()
+	require.Len(t, f.in.all(), 1, "what is there is known still")
+	require.Len(t, f.w.Seen.Load(), 2)
+	text, err := os.ReadFile(list)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(text), "\n"), "and what is handled later goes into the same file")
+	status, err := os.Stat(list)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), status.Mode())
+}
+
 func TestSeenCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	_, err := OpenSeen(t.TempDir())
