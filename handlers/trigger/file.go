@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -39,6 +39,7 @@ type Watcher struct {
 
 	dir     string
 	glob    string
+	hints   hints
 	handled map[string]Fingerprint
 	waiting map[string]*candidate
 	slots   chan struct{}
@@ -52,71 +53,110 @@ type candidate struct {
 	since    time.Time // when it was seen as it is now
 	first    time.Time
 	sealing  bool
+	open     bool // it was open for writing when last looked at
+	gone     bool // it was not there when last looked at
 	reported bool
 }
 
 type result struct {
 	name  string
 	print Fingerprint
-	done  bool // handled, as it was; else look again
+	outcome
 }
 
 const (
 	defaultRescan  = 30 * time.Second
+	pollEvery      = 2 * time.Second // without hints
 	defaultMaxWait = time.Hour
+	openWait       = 100 * time.Millisecond // until a file that is open for writing is looked at again
+	goneWait       = time.Second            // until a name that is gone is given up: it may turn up under another one
 	sealers        = 4
 )
 
-// Run watches until the context ends. It returns early only when the folder cannot be read at all.
+// wait is how long the candidate must stay as it is.
+func (c *candidate) wait(settle time.Duration) time.Duration {
+	switch {
+	case c.gone:
+		return max(settle, goneWait)
+	case c.open:
+		return max(settle, openWait)
+	}
+	return settle
+}
+
+// Run watches until the context ends. It returns early only when the folder cannot be read at the start.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.dir, w.glob = filepath.Split(w.Trigger.Watch)
 	w.dir = filepath.Clean(w.dir)
 	w.waiting, w.slots, w.results = map[string]*candidate{}, make(chan struct{}, sealers), make(chan result, sealers)
 	w.handled = map[string]Fingerprint{}
 	if w.Seen != nil {
-		w.handled = w.Seen.Load()
+		w.recall()
 	}
-	hints, lost, closeHints := w.hints()
-	defer closeHints()
+	defer w.hints.close()
 	defer w.busy.Wait()
 	if err := w.scan(ctx); err != nil {
 		return fmt.Errorf("watch %s: %w", w.Trigger.Watch, err)
 	}
-	rescan := time.NewTicker(orDefault(w.Rescan, defaultRescan))
+	rescan, settle := time.NewTimer(w.interval()), time.NewTimer(time.Hour)
 	defer rescan.Stop()
-	settle := time.NewTimer(time.Hour)
 	defer settle.Stop()
-	for {
+	for ctx.Err() == nil {
 		settle.Reset(w.nextLook())
-		select {
-		case <-ctx.Done():
-			return nil
-		case hint, ok := <-hints:
-			if !ok {
-				hints = nil
-				continue
-			}
-			w.look(ctx, filepath.Base(hint.Name))
+		if !w.turn(ctx, settle.C, rescan.C) {
 			continue
-		case err, ok := <-lost:
-			if !ok {
-				lost = nil
-				continue
-			}
-			if err != nil {
-				w.Logger.Warn().Err(err).Str("watch", w.Trigger.Watch).Msg("file events were lost; looking at the whole folder")
-			}
-		case r := <-w.results:
-			w.settled(ctx, r)
-			continue
-		case <-settle.C:
-			w.lookAtWaiting(ctx)
-			continue
-		case <-rescan.C:
 		}
 		if err := w.scan(ctx); err != nil {
-			w.Logger.Error().Err(err).Str("watch", w.Trigger.Watch).Msg("look at the watched folder")
+			w.complain("look at the watched folder", err)
 		}
+		rescan.Reset(w.interval())
+	}
+	return nil
+}
+
+// turn waits for the next thing to do and does it. It says whether the whole folder has to be looked at.
+func (w *Watcher) turn(ctx context.Context, settle, rescan <-chan time.Time) (scan bool) {
+	select {
+	case <-ctx.Done():
+	case hint, ok := <-w.hints.events():
+		switch {
+		case !ok:
+			w.hints.ended()
+		case hint.Name == w.dir:
+			if !hint.Has(fsnotify.Remove) && !hint.Has(fsnotify.Rename) {
+				return false
+			}
+			w.hints.listening = nil // a new folder may have the old one's inode
+			return true
+		default:
+			w.look(ctx, filepath.Base(hint.Name))
+		}
+	case err, ok := <-w.hints.errors():
+		if !ok {
+			w.hints.ended()
+			return false
+		}
+		w.Logger.Warn().Err(err).Str("watch", w.Trigger.Watch).Msg("file events were lost; looking at the whole folder")
+		return true
+	case r := <-w.results:
+		w.settled(ctx, r)
+	case <-settle:
+		w.lookAtWaiting(ctx)
+	case <-rescan:
+		return true
+	}
+	return false
+}
+
+// recall takes what earlier starts handled and is still there.
+func (w *Watcher) recall() {
+	w.handled = w.Seen.Load()
+	maps.DeleteFunc(w.handled, func(name string, _ Fingerprint) bool {
+		_, err := os.Lstat(filepath.Join(w.dir, name))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if err := w.Seen.Keep(w.handled); err != nil {
+		w.Logger.Warn().Err(err).Str("watch", w.Trigger.Watch).Msg("shorten the list of handled files")
 	}
 }
 
@@ -127,28 +167,9 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// hints begins to listen. Without hints the timer alone finds the files.
-func (w *Watcher) hints() (<-chan fsnotify.Event, <-chan error, func()) {
-	notify := w.Notify
-	if notify == nil {
-		notify = fsnotify.NewWatcher
-	}
-	source, err := notify()
-	if err == nil {
-		if err = source.Add(w.dir); err == nil {
-			return source.Events, source.Errors, func() { _ = source.Close() }
-		}
-		_ = source.Close()
-	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) {
-		err = fmt.Errorf("E_WATCH_LIMIT: the kernel's limit on watches is used up; raise it with sysctl fs.inotify.max_user_watches (and max_user_instances): %w", err)
-	}
-	w.Logger.Warn().Err(err).Str("watch", w.Trigger.Watch).Dur("every", orDefault(w.Rescan, defaultRescan)).Msg("no file events: looking at the folder on a timer")
-	return nil, nil, func() {}
-}
-
 // scan looks at every name in the folder and forgets handled files that are gone.
 func (w *Watcher) scan(ctx context.Context) error {
+	w.listen()
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
 		return err
@@ -176,8 +197,12 @@ func (w *Watcher) look(ctx context.Context, name string) {
 		return // its result makes it be looked at again
 	}
 	info, err := os.Lstat(filepath.Join(w.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		w.missing(ctx, name, c)
+		return
+	}
 	if err != nil {
-		delete(w.waiting, name) // gone before it was read: there is nothing to run on
+		delete(w.waiting, name) // the look at the whole folder says why
 		return
 	}
 	mark := fingerprint(info)
@@ -190,19 +215,56 @@ func (w *Watcher) look(ctx context.Context, name string) {
 		c = &candidate{first: now}
 		w.waiting[name] = c
 	}
-	if c.print != mark {
-		c.print, c.since = mark, now
+	if c.print != mark || c.gone {
+		c.print, c.since, c.gone = mark, now, false
 	}
-	why, still := unfit(info, w.Trigger.AllowEmpty), now.Sub(c.since) >= w.Trigger.Settle
-	switch {
+	still := now.Sub(c.since) >= c.wait(w.Trigger.Settle)
+	if (!still || c.open) && !c.reported && now.Sub(c.first) > orDefault(w.MaxWait, defaultMaxWait) {
+		c.reported = w.accept(ctx, w.refusal(name, mark, &Refusal{"E_DROP_UNSTABLE", "the file does not stand still; it is taken once it does"})) == taken
+	}
+	switch why := wrongType(info); {
 	case still && why != nil:
 		w.refuse(ctx, name, c, why)
 	case still:
 		w.seal(ctx, name, c)
-	case now.Sub(c.first) > orDefault(w.MaxWait, defaultMaxWait) && !c.reported:
-		c.reported = true
-		w.Logger.Warn().Str("file", name).Msg("E_DROP_UNSTABLE: the file does not stand still; it is taken once it does")
 	}
+}
+
+// missing waits a moment for a name that is gone, because a renamed file may only turn up under its new name next. Then
+// it says that a file went before it was read. Of a name that was never seen as a file there is nothing to say.
+func (w *Watcher) missing(ctx context.Context, name string, c *candidate) {
+	now := w.Clock()
+	switch {
+	case c == nil:
+	case !c.gone:
+		c.gone, c.since = true, now
+	case now.Sub(c.since) < c.wait(w.Trigger.Settle):
+	case w.moved(c.print) || w.accept(ctx, w.refusal(name, c.print, &Refusal{"E_DROP_GONE", "the file went before it was read"})) == taken:
+		delete(w.waiting, name)
+	}
+}
+
+// moved says whether the folder has the file under another name.
+func (w *Watcher) moved(mark Fingerprint) bool {
+	is := func(name string, other Fingerprint) bool {
+		mark.Change = other.Change // a rename moves it
+		if other != mark {
+			return false
+		}
+		info, err := os.Lstat(filepath.Join(w.dir, name))
+		return err == nil && fingerprint(info).Inode == mark.Inode
+	}
+	for name, other := range w.handled {
+		if is(name, other) {
+			return true
+		}
+	}
+	for name, c := range w.waiting {
+		if is(name, c.print) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *Watcher) lookAtWaiting(ctx context.Context) {
@@ -220,7 +282,7 @@ func (w *Watcher) nextLook() time.Duration {
 	next, now := time.Hour, w.Clock()
 	for _, c := range w.waiting {
 		if !c.sealing {
-			next = min(next, max(time.Millisecond, w.Trigger.Settle-now.Sub(c.since)))
+			next = min(next, max(time.Millisecond, c.wait(w.Trigger.Settle)-now.Sub(c.since)))
 		}
 	}
 	return next
@@ -236,60 +298,19 @@ func (w *Watcher) seal(ctx context.Context, name string, c *candidate) {
 	c.sealing = true
 	mark := c.print
 	w.busy.Go(func() {
-		done := w.deliver(ctx, name, mark)
-		if done {
+		o := w.deliver(ctx, name, mark)
+		if o == taken {
 			w.save(name, mark) // here, so that a stop between the result and the loop forgets nothing
 		}
 		<-w.slots
 		select {
-		case w.results <- result{name, mark, done}:
+		case w.results <- result{name, mark, o}:
 		case <-ctx.Done():
 		}
 	})
 }
 
-// deliver seals the bytes, makes sure that they were not written meanwhile, and waits until the inbox has them.
-func (w *Watcher) deliver(ctx context.Context, name string, mark Fingerprint) bool {
-	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			w.Logger.Error().Err(err).Str("file", name).Msg("open a dropped file; it is tried again")
-			w.pause(ctx)
-		}
-		return false
-	}
-	defer f.Close()
-	digest, size, err := w.Sealer.Seal(ctx, f)
-	if err != nil {
-		w.Logger.Error().Err(err).Str("file", name).Msg("keep a dropped file; it is tried again")
-		w.pause(ctx)
-		return false
-	}
-	if info, err := f.Stat(); err != nil || fingerprint(info) != mark || size != mark.Size {
-		return false // written while it was read: it has to stand still first
-	}
-	return w.accept(ctx, &Delivery{Kind: "file", Trigger: w.name(), Pipeline: w.Pipeline, Key: name + "\x00" + digest.String(),
-		File: &File{Name: name, Digest: digest, Size: size}})
-}
-
 func (w *Watcher) name() string { return "file:" + w.Trigger.Watch }
-
-// accept brings a delivery to the inbox; a full queue or disk delays it and does not lose it. After another error the
-// file is looked at again, behind the others: one that can never be stored must not hold a place.
-func (w *Watcher) accept(ctx context.Context, d *Delivery) bool {
-	for {
-		_, err := w.Inbox.Accept(ctx, d)
-		if err == nil {
-			return true
-		}
-		if !errors.Is(err, ErrBusy) && !errors.Is(err, ErrClosed) && ctx.Err() == nil {
-			w.Logger.Error().Err(err).Str("file", d.File.Name).Msg("store a dropped file; it is tried again")
-		}
-		if !w.pause(ctx) || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrFull) {
-			return false
-		}
-	}
-}
 
 func (w *Watcher) pause(ctx context.Context) bool {
 	select {
@@ -302,9 +323,15 @@ func (w *Watcher) pause(ctx context.Context) bool {
 
 // settled takes the result of one file and uses the free place for the next.
 func (w *Watcher) settled(ctx context.Context, r result) {
-	delete(w.waiting, r.name)
-	if r.done {
+	c := w.waiting[r.name]
+	c.sealing, c.open = false, r.outcome == open
+	switch r.outcome {
+	case taken:
+		delete(w.waiting, r.name)
 		w.handled[r.name] = r.print
+	case open:
+		c.since = w.Clock()
+	case again:
 	}
 	for name, c := range w.waiting {
 		if len(w.slots) == cap(w.slots) {
@@ -330,23 +357,8 @@ func (w *Watcher) save(name string, mark Fingerprint) {
 // refuse makes a thing that cannot be taken visible, once.
 func (w *Watcher) refuse(ctx context.Context, name string, c *candidate, why *Refusal) {
 	delete(w.waiting, name)
-	d := &Delivery{Kind: "file", Trigger: w.name(), Pipeline: w.Pipeline, Key: "", File: &File{Name: name, Size: c.print.Size}, Refused: why}
-	if w.accept(ctx, d) {
+	if w.accept(ctx, w.refusal(name, c.print, why)) == taken {
 		w.handled[name] = c.print
 		w.save(name, c.print)
 	}
-}
-
-// unfit says why something in the folder is no file to take: only plain files with one name are.
-func unfit(info fs.FileInfo, allowEmpty bool) *Refusal {
-	if !info.Mode().IsRegular() {
-		return &Refusal{Code: "E_DROP_TYPE", Reason: "only plain files are taken, not " + info.Mode().Type().String()}
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
-		return &Refusal{Code: "E_DROP_TYPE", Reason: "the file has a second name (hard link) and could change after it was read"}
-	}
-	if info.Size() == 0 && !allowEmpty {
-		return &Refusal{Code: "E_DROP_EMPTY", Reason: "the file has no bytes; allow_empty takes such files"}
-	}
-	return nil
 }

@@ -2,13 +2,16 @@ package trigger
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"unicode/utf8"
@@ -42,10 +45,14 @@ func fingerprint(info fs.FileInfo) Fingerprint {
 // Seen is a file of handled names, one JSON line each, the last line of a name counting. Losing it costs a reading of
 // every file that is still there; the inbox then finds them to be duplicates.
 type Seen struct {
-	path string
-	mu   sync.Mutex
-	file *os.File
+	path  string
+	mu    sync.Mutex
+	file  *os.File
+	lines int // that Load found
 }
+
+// smallSeen is how many lines are not worth shortening the file for.
+const smallSeen = 1000
 
 type seenLine struct {
 	Name  string      `json:"name,omitempty"`
@@ -88,8 +95,10 @@ func (s *Seen) Load() map[string]Fingerprint {
 	if _, err := s.file.Seek(0, 0); err != nil {
 		return all
 	}
+	s.lines = 0
 	lines := bufio.NewScanner(s.file)
 	for lines.Scan() {
+		s.lines++
 		var l seenLine
 		if json.Unmarshal(lines.Bytes(), &l) == nil {
 			all[cmp.Or(l.Name, string(l.Raw))] = l.Print
@@ -100,18 +109,55 @@ func (s *Seen) Load() map[string]Fingerprint {
 
 // Save appends a name.
 func (s *Seen) Save(name string, mark Fingerprint) error {
-	l := seenLine{Name: name, Print: mark}
-	if !utf8.ValidString(name) {
-		l.Name, l.Raw = "", []byte(name)
-	}
-	b, err := json.Marshal(l)
+	line, err := encodeSeen(name, mark)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err = s.file.Write(append(b, '\n'))
+	_, err = s.file.Write(line)
 	return err
+}
+
+// Keep makes a file that was loaded hold these names only, when that makes it much shorter. A crash leaves the old file
+// or the new one.
+func (s *Seen) Keep(all map[string]Fingerprint) error {
+	if s.lines < 2*len(all)+smallSeen {
+		return nil
+	}
+	var b bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		line, err := encodeSeen(name, all[name])
+		if err != nil {
+			return err
+		}
+		b.Write(line)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := s.path + ".new"
+	if err := os.WriteFile(fresh, b.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, s.path); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	old := s.file
+	s.file = f
+	return old.Close()
+}
+
+func encodeSeen(name string, mark Fingerprint) ([]byte, error) {
+	l := seenLine{Name: name, Print: mark}
+	if !utf8.ValidString(name) {
+		l.Name, l.Raw = "", []byte(name)
+	}
+	b, err := json.Marshal(l)
+	return append(b, '\n'), err
 }
 
 // Close closes the file.

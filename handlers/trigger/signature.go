@@ -21,8 +21,11 @@ const tolerance = 5 * time.Minute
 // scheme is one way in which senders sign what they post.
 type scheme struct {
 	name string
-	// key is the header that names the delivery, the same on every redelivery; empty when there is none.
-	key string
+	// keys are the headers that name the delivery, the same on every redelivery; the first that is there counts.
+	keys []string
+	// field is the member of the payload that names the delivery, of senders that name it only there. Their bodies may
+	// differ from one attempt to the next (Stripe counts the attempts in them), so that a digest would not do.
+	field string
 	// verify checks the raw body. It gives nil when one of the secrets fits.
 	verify func(h http.Header, body []byte, secrets []string, now time.Time) *Refusal
 }
@@ -30,14 +33,14 @@ type scheme struct {
 // schemes is the list of what verify.scheme may say.
 func schemes() []scheme {
 	return []scheme{
-		{"github", "X-GitHub-Delivery", github},
-		{"standard", "Webhook-Id", standard},
-		{"gitlab", "Idempotency-Key", gitlab},
-		{"stripe", "", stripe},
-		{"slack", "", slack},
-		{"shopify", "X-Shopify-Webhook-Id", shopify},
-		{"hex", "X-Gitea-Delivery", plainHex},
-		{"none", "", func(http.Header, []byte, []string, time.Time) *Refusal { return nil }},
+		{"github", []string{"X-GitHub-Delivery"}, "", github},
+		{"standard", []string{"Webhook-Id"}, "", standard},
+		{"gitlab", []string{"Idempotency-Key", "Webhook-Id"}, "", gitlab},
+		{"stripe", nil, "id", stripe},
+		{"slack", nil, "event_id", slack},
+		{"shopify", []string{"X-Shopify-Webhook-Id"}, "", shopify},
+		{"hex", []string{"X-Gitea-Delivery", "X-Forgejo-Delivery", "X-Gogs-Delivery"}, "", plainHex},
+		{"none", nil, "", func(http.Header, []byte, []string, time.Time) *Refusal { return nil }},
 	}
 }
 
@@ -229,6 +232,16 @@ func slack(h http.Header, body []byte, secrets []string, now time.Time) *Refusal
 	digits, ok := strings.CutPrefix(header, "v0=")
 	offered, err := hex.DecodeString(digits)
 	return verdict(ok && one(offered, err, secrets, func(s string) []byte { return sum(s, []byte("v0:"+stamp+":"), body) }))
+}
+
+// challenge is what Slack wants to hear back before it uses an address. The question is signed as any post is, and
+// nothing that happened: no delivery comes of it.
+func challenge(to *route, payload map[string]any) (answer string, asked bool) {
+	if to.scheme.name != "slack" || payload["type"] != "url_verification" {
+		return "", false
+	}
+	answer, asked = payload["challenge"].(string)
+	return answer, asked
 }
 
 // skew refuses a timestamp too far from the clock and says by how many seconds.

@@ -6,20 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
-	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
 	"github.com/apollo-11/apollo/events"
-	"github.com/apollo-11/apollo/handlers/contract"
 )
 
 // MaxBody is how many bytes a post may have when its hook says nothing: what GitHub sends at most.
@@ -47,6 +44,7 @@ type Hooks struct {
 	clock   func() time.Time
 	logger  zerolog.Logger
 	routes  atomic.Pointer[map[string]*route]
+	reading atomic.Int64 // bytes of large bodies that are held now
 	buffers sync.Pool
 }
 
@@ -103,15 +101,55 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.buffers.Put(buffer)
 		}
 	}()
-	if _, err := io.Copy(buffer, http.MaxBytesReader(w, r.Body, to.limit)); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			h.tooLarge(w, to)
-			return
-		}
-		refuse(w, http.StatusBadRequest, "E_BODY", "the body did not arrive whole")
+	done, err := h.read(buffer, r.ContentLength, http.MaxBytesReader(w, r.Body, to.limit), to.limit)
+	defer done()
+	if err != nil {
+		h.notRead(w, to, err)
 		return
 	}
 	h.take(w, r, to, buffer.Bytes())
+}
+
+// maxReading is how many bytes of large bodies are held at once. Strangers can post to a hook, and must not be able to
+// fill the memory. Bodies up to smallBody are not counted: the kernel's limit on connections bounds them.
+const (
+	maxReading = 256 << 20
+	smallBody  = 64 << 10
+)
+
+// read reads a body whole. done gives its share of the memory back; it is never nil.
+func (h *Hooks) read(buffer *bytes.Buffer, length int64, body io.Reader, limit int64) (done func(), err error) {
+	done = func() {}
+	if _, err := io.CopyN(buffer, body, smallBody); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return done, err
+	}
+	if length < 0 {
+		length = limit
+	}
+	if h.reading.Add(length) > maxReading {
+		h.reading.Add(-length)
+		return done, ErrBusy
+	}
+	_, err = io.Copy(buffer, body)
+	return func() { h.reading.Add(-length) }, err
+}
+
+func (h *Hooks) notRead(w http.ResponseWriter, to *route, err error) {
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case large:
+		h.tooLarge(w, to)
+	case errors.Is(err, ErrBusy):
+		w.Header().Set("Connection", "close")
+		h.notStored(w, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refuse(w, http.StatusRequestTimeout, "E_BODY_TIMEOUT", "the body came too slowly")
+	default:
+		refuse(w, http.StatusBadRequest, "E_BODY", "the body did not arrive whole")
+	}
 }
 
 func (h *Hooks) tooLarge(w http.ResponseWriter, to *route) {
@@ -126,12 +164,18 @@ func (h *Hooks) take(w http.ResponseWriter, r *http.Request, to *route, body []b
 		refuse(w, http.StatusUnauthorized, refusal.Code, refusal.Reason)
 		return
 	}
-	if status, code, why := wellFormed(r.Header.Get("Content-Type"), body); status != 0 {
-		refuse(w, status, code, why)
+	payload, status, refusal := payloadOf(r.Header.Get("Content-Type"), body)
+	if refusal != nil {
+		h.remember(r.Context(), to, refusal)
+		refuse(w, status, refusal.Code, refusal.Reason)
 		return
 	}
-	d := &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Key: keyOf(to, r.Header, body),
-		Headers: kept(r.Header), Body: bytes.Clone(body), Traceparent: r.Header.Get("Traceparent")}
+	if answer, asked := challenge(to, payload); asked {
+		replyAs(w, "text/plain; charset=utf-8", http.StatusOK, []byte(answer))
+		return
+	}
+	d := &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Key: keyOf(to, r.Header, payload, body),
+		Headers: kept(r.Header), Body: bytes.Clone(body), Traceparent: traceparent(r.Header.Get("Traceparent"))}
 	receipt, err := h.inbox.Accept(r.Context(), d)
 	if err != nil {
 		h.notStored(w, err)
@@ -152,7 +196,7 @@ func (h *Hooks) verify(header http.Header, body []byte, to *route) *Refusal {
 	return to.scheme.verify(header, body, secrets, h.clock())
 }
 
-// refusals bounds how many badly signed posts of a hook are stored: the rest is only counted.
+// refusals bounds how many refused posts of a hook are stored: the rest is only counted.
 type refusals struct {
 	mu      sync.Mutex
 	minute  int64
@@ -162,13 +206,13 @@ type refusals struct {
 
 const refusalsPerMinute = 60
 
-// remember makes a badly signed post of a known hook visible, without a byte of its body.
+// remember makes a refused post of a known hook visible, without a byte of its body.
 func (h *Hooks) remember(ctx context.Context, to *route, refusal *Refusal) {
 	minute := h.clock().Unix() / 60
 	to.refused.mu.Lock()
 	if to.refused.minute != minute {
 		if to.refused.dropped > 0 {
-			h.logger.Warn().Str("hook", to.Hook.Path).Int("posts", to.refused.dropped).Msg("further badly signed posts were refused and not recorded")
+			h.logger.Warn().Str("hook", to.Hook.Path).Int("posts", to.refused.dropped).Msg("further posts were refused and not recorded")
 		}
 		to.refused.minute, to.refused.stored, to.refused.dropped = minute, 0, 0
 	}
@@ -183,64 +227,8 @@ func (h *Hooks) remember(ctx context.Context, to *route, refusal *Refusal) {
 		return
 	}
 	if _, err := h.inbox.Accept(ctx, &Delivery{Kind: "webhook", Trigger: to.trigger, Pipeline: to.Pipeline, Refused: refusal}); err != nil {
-		h.logger.Warn().Err(err).Str("hook", to.Hook.Path).Msg("record a badly signed post")
+		h.logger.Warn().Err(err).Str("hook", to.Hook.Path).Msg("record a refused post")
 	}
-}
-
-// wellFormed holds the body against its media type. JSON is read strictly; status 0 is well.
-func wellFormed(contentType string, body []byte) (status int, code, why string) {
-	media, _, err := mime.ParseMediaType(contentType)
-	switch {
-	case contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
-	case err == nil && media == "application/x-www-form-urlencoded":
-		form, err := url.ParseQuery(string(body))
-		if err != nil {
-			return http.StatusBadRequest, "E_FORM", "the form cannot be read"
-		}
-		if !form.Has("payload") {
-			return 0, "", ""
-		}
-		body = []byte(form.Get("payload"))
-	default:
-		return http.StatusUnsupportedMediaType, "E_MEDIA_TYPE", "a hook takes application/json or a form"
-	}
-	if _, err := contract.DecodeStrict(body); err != nil {
-		if e, ok := errors.AsType[*contract.DecodeError](err); ok {
-			return http.StatusBadRequest, e.Code, e.Error()
-		}
-		return http.StatusBadRequest, "E_JSON", err.Error()
-	}
-	return 0, "", ""
-}
-
-// keyOf is what makes two posts the same: the header that the hook or its scheme names, else the body.
-func keyOf(to *route, h http.Header, body []byte) string {
-	name := to.scheme.key
-	if own, ok := strings.CutPrefix(to.Hook.Key, "header:"); ok {
-		name = own
-	}
-	if name != "" {
-		if v := h.Get(name); v != "" && len(v) <= 512 && utf8.ValidString(v) {
-			return v
-		}
-	}
-	return events.DigestOf(body).String()
-}
-
-// keptHeaders may be stored: what a pipeline may want to know, and nothing that opens a door.
-var keptHeaders = []string{"Content-Type", "User-Agent", "X-Github-Event", "X-Github-Delivery", "X-Gitlab-Event", "X-Gitea-Event",
-	"X-Gogs-Event", "X-Shopify-Topic", "X-Event-Key", "Webhook-Id", "Webhook-Timestamp", "Ce-Id", "Ce-Type", "Ce-Source", "Traceparent"}
-
-const maxHeader = 1 << 10 // bytes kept of one header
-
-func kept(h http.Header) map[string]string {
-	all := make(map[string]string, 4)
-	for _, name := range keptHeaders {
-		if v := h.Get(name); v != "" {
-			all[name] = strings.ToValidUTF8(v[:min(len(v), maxHeader)], "")
-		}
-	}
-	return all
 }
 
 func (h *Hooks) notStored(w http.ResponseWriter, err error) {
@@ -296,7 +284,11 @@ func refuse(w http.ResponseWriter, status int, code, reason string) {
 }
 
 func reply(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
+	replyAs(w, "application/json", status, body)
+}
+
+func replyAs(w http.ResponseWriter, media string, status int, body []byte) {
+	w.Header().Set("Content-Type", media)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

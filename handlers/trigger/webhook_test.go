@@ -3,6 +3,7 @@ package trigger
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rs/zerolog"
@@ -40,9 +42,15 @@ type poster func(body []byte, h http.Header) said
 // serve starts a real server on a port of its own and gives its address.
 func serve(tb testing.TB, handler http.Handler) (string, *http.Client) {
 	tb.Helper()
+	return serveWith(tb, handler, func(*http.Server) {})
+}
+
+func serveWith(tb testing.TB, handler http.Handler, change func(*http.Server)) (string, *http.Client) {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	server, ended := NewServer(handler), make(chan error, 1)
+	change(server)
 	go func() { ended <- server.Serve(listener) }()
 	transport := &http.Transport{}
 	tb.Cleanup(func() {
@@ -124,7 +132,7 @@ func TestVectorsOverHTTP(t *testing.T) {
 			case v.ID == "gh-docs": // rightly signed, and no JSON
 				require.Equal(t, http.StatusBadRequest, answer.status, answer.raw)
 				require.Equal(t, "E_JSON_SYNTAX", answer.Code)
-				require.Empty(t, in.all())
+				require.Equal(t, "E_JSON_SYNTAX", in.next(t).Refused.Code)
 				return
 			}
 			require.Equal(t, http.StatusAccepted, answer.status, answer.raw)
@@ -340,9 +348,71 @@ func TestStatusOfRequests(t *testing.T) {
 			if c.status == 405 {
 				require.Equal(t, "POST", answer.header.Get("Allow"))
 			}
-			require.Len(t, in.all(), map[bool]int{true: 1, false: 0}[c.status == 202], "only what is taken is stored")
+			switch {
+			case c.status == 202:
+				require.Len(t, in.all(), 1)
+				require.Nil(t, in.all()[0].Refused)
+			case c.status == 400 || c.code == "E_MEDIA_TYPE": // it was verified: its sender must be able to find it
+				require.Len(t, in.all(), 1)
+				require.Equal(t, &Refusal{answer.Code, answer.Reason}, in.all()[0].Refused)
+				require.Empty(t, in.all()[0].Body)
+			default:
+				require.Empty(t, in.all(), "nothing is stored")
+			}
 		})
 	}
+}
+
+// A post that stops in the middle is answered when its time is up.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	in := newInbox()
+	hooks := NewHooks(in, nil, clockAt(0).now, zerolog.Nop())
+	hooks.SetRoutes([]Route{{Pipeline: "p", Hook: events.WebhookTrigger{Path: "in", Scheme: "none"}}})
+	base, client := serveWith(t, hooks, func(s *http.Server) { s.ReadTimeout = 50 * time.Millisecond })
+	body, writing := io.Pipe()
+	go func() { _, _ = io.WriteString(writing, `{"a":`) }()
+	answer := send(t, client, http.MethodPost, base+"/hooks/in", body, jsonHeader())
+	require.NoError(t, writing.Close())
+	require.Equal(t, http.StatusRequestTimeout, answer.status, answer.raw)
+	require.Equal(t, "E_BODY_TIMEOUT", answer.Code)
+	require.Empty(t, in.all())
+}
+
+// Large posts share a bounded memory. One more is told to come back; small ones pass, and the place is given back.
+func TestLargeBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	in := newInbox()
+	hooks := NewHooks(in, nil, clockAt(0).now, zerolog.Nop())
+	hooks.SetRoutes([]Route{{Pipeline: "p", Hook: events.WebhookTrigger{Path: "in", Scheme: "none"}}})
+	base, client := serve(t, hooks)
+	large := `"` + strings.Repeat("x", 2*smallBody) + `"`
+	post := func(body io.Reader) said {
+		return send(t, client, http.MethodPost, base+"/hooks/in", body, jsonHeader())
+	}
+	hooks.reading.Add(maxReading - int64(len(large)) + 1)
+	answer := post(strings.NewReader(large))
+	require.Equal(t, http.StatusTooManyRequests, answer.status, answer.raw)
+	require.Equal(t, "1", answer.header.Get("Retry-After"))
+	require.Empty(t, in.all())
+	require.Equal(t, http.StatusAccepted, post(strings.NewReader("{}")).status)
+
+	hooks.reading.Add(-1)
+	require.Equal(t, http.StatusAccepted, post(strings.NewReader(large)).status)
+	chunked := io.MultiReader(strings.NewReader(large)) // says no length, so it may become as long as any
+	require.Equal(t, http.StatusTooManyRequests, post(chunked).status)
+	hooks.reading.Store(0)
+	require.Equal(t, http.StatusOK, post(io.MultiReader(strings.NewReader(large))).status, "the one from before once more")
+	require.Eventually(t, func() bool { return hooks.reading.Load() == 0 }, patience, time.Millisecond)
+}
+
+func TestTraceparent(t *testing.T) {
+	t.Parallel()
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, bad := range []string{"", "00", good + "0", strings.ToUpper(good), "x" + good, good + "\n", strings.Repeat("0", 20<<10)} {
+		require.Empty(t, traceparent(bad), "%.60q", bad)
+	}
+	require.Equal(t, good, traceparent(good))
 }
 
 func TestStatusOfInbox(t *testing.T) {
@@ -438,14 +508,20 @@ func TestSecretThatCannotBeRead(t *testing.T) {
 
 func TestKeyOfDelivery(t *testing.T) {
 	t.Parallel()
-	body := []byte(`{"n":1}`)
+	body := []byte(`{"id":"evt_1","event_id":"Ev1"}`)
+	payload, _, _ := payloadOf("", body)
 	digest := events.DigestOf(body).String()
 	for _, c := range []struct{ scheme, own, name, value, key string }{
 		{"github", "", "X-GitHub-Delivery", "d-1", "d-1"},
 		{"standard", "", "Webhook-Id", "m-1", "m-1"},
 		{"gitlab", "", "Idempotency-Key", "i-1", "i-1"},
 		{"shopify", "", "X-Shopify-Webhook-Id", "s-1", "s-1"},
-		{"stripe", "", "X-Other", "x", digest},
+		{"gitlab", "", "Webhook-Id", "m-1", "m-1"},
+		{"hex", "", "X-Gogs-Delivery", "g-1", "g-1"},
+		{"stripe", "", "X-Other", "x", "evt_1"},
+		{"slack", "", "X-Other", "x", "Ev1"},
+		{"stripe", "header:X-Own", "X-Other", "x", digest},
+		{"none", "", "X-Other", "x", digest},
 		{"none", "header:X-Own", "X-Own", "own", "own"},
 		{"github", "header:X-Own", "X-GitHub-Delivery", "d-1", digest},
 		{"github", "", "X-GitHub-Delivery", strings.Repeat("d", 513), digest},
@@ -455,8 +531,62 @@ func TestKeyOfDelivery(t *testing.T) {
 		h := http.Header{}
 		h.Set(c.name, c.value)
 		to := &route{Route: Route{Hook: events.WebhookTrigger{Key: c.own}}, scheme: s}
-		assert.Equal(t, c.key, keyOf(to, h, body), "%+v", c)
+		assert.Equal(t, c.key, keyOf(to, h, payload, body), "%+v", c)
 	}
+}
+
+// Stripe and Slack name an event in the payload alone, and a later attempt need not have the same bytes.
+func TestRedeliveryWithOtherBytes(t *testing.T) {
+	t.Parallel()
+	for scheme, bodies := range map[string][2]string{
+		"stripe": {`{"id":"evt_1","pending_webhooks":2}`, `{"id":"evt_1","pending_webhooks":1}`},
+		"slack":  {`{"event_id":"Ev1","type":"event_callback"}`, `{"type":"event_callback","event_id":"Ev1"}`},
+	} {
+		v := &vector{Secret: "s", Now: 1_700_000_000}
+		v.Provider = scheme
+		in, post := hook(t, Route{}, v)
+		first := post([]byte(bodies[0]), signed(scheme, "s", bodies[0]))
+		require.Equal(t, http.StatusAccepted, first.status, first.raw)
+		again := post([]byte(bodies[1]), signed(scheme, "s", bodies[1]))
+		require.Equal(t, http.StatusOK, again.status, again.raw)
+		require.Equal(t, first.Run, again.Run)
+		require.Len(t, in.all(), 2)
+	}
+}
+
+// signed gives the headers of a post at Unix time 1700000000.
+func signed(scheme, secret, body string) http.Header {
+	h := jsonHeader()
+	const stamp = "1700000000"
+	switch scheme {
+	case "stripe":
+		h.Set("Stripe-Signature", "t="+stamp+",v1="+hex.EncodeToString(sum(secret, []byte(stamp+"."+body))))
+	case "slack":
+		h.Set("X-Slack-Request-Timestamp", stamp)
+		h.Set("X-Slack-Signature", "v0="+hex.EncodeToString(sum(secret, []byte("v0:"+stamp+":"+body))))
+	}
+	return h
+}
+
+// Slack asks a new address to say a word back. It is answered only when the question is signed, and starts nothing.
+func TestSlackChallenge(t *testing.T) {
+	t.Parallel()
+	body := string(testdata(t, "webhooks/slack/url_verification.json"))
+	v := &vector{Provider: "slack", Secret: "s", Now: 1_700_000_000}
+	in, post := hook(t, Route{}, v)
+	answer := post([]byte(body), signed("slack", "s", body))
+	require.Equal(t, http.StatusOK, answer.status, answer.raw)
+	require.Equal(t, "text/plain; charset=utf-8", answer.header.Get("Content-Type"))
+	require.Equal(t, "nosniff", answer.header.Get("X-Content-Type-Options"))
+	require.Contains(t, body, `"`+answer.raw+`"`)
+	require.Empty(t, in.all())
+
+	answer = post([]byte(body), signed("slack", "another", body))
+	require.Equal(t, http.StatusUnauthorized, answer.status)
+	require.NotContains(t, body, answer.raw)
+
+	_, open := hook(t, Route{}, nil)
+	require.Equal(t, http.StatusAccepted, open([]byte(body), jsonHeader()).status, "another sender's post of this shape is a delivery")
 }
 
 func TestKeptHeaders(t *testing.T) {
