@@ -96,7 +96,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := prepareFile(dir, path); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	_, warning, err := inspect(path)
+	_, warning, err := inspect(path, true)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
@@ -122,7 +122,7 @@ func Open(dir string, o Options) (*Store, error) {
 // OpenReadOnly opens the store for reading beside a running server. Commits are refused.
 func OpenReadOnly(dir string) (*Store, error) {
 	path := filepath.Join(dir, FileName)
-	have, warning, err := inspect(path)
+	have, warning, err := inspect(path, false)
 	if errors.Is(err, os.ErrNotExist) || err == nil && have == 0 {
 		err = storage.ErrNotFound
 	}
@@ -180,8 +180,9 @@ func prepareFile(dir, path string) error {
 }
 
 // inspect looks at a file before anything may write to it: a newer store, another program's file or a damaged one is
-// refused as it is. It gives the schema version, 0 for an empty file.
-func inspect(path string) (have int64, warning string, err error) {
+// refused as it is. It gives the schema version, 0 for an empty file. With rollback set, SQLite may first undo what a cut
+// left half done.
+func inspect(path string, rollback bool) (have int64, warning string, err error) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() == 0 {
 		return 0, "", err
@@ -192,19 +193,35 @@ func inspect(path string) (have int64, warning string, err error) {
 	if warning, err = checkWAL(path + "-wal"); err != nil {
 		return 0, "", err
 	}
-	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, readOptions))
-	if err != nil {
-		return 0, "", damage(err)
+	have, err = versionBy(path, readOptions)
+	if needsRollback(err) && rollback {
+		have, err = versionBy(path, "_busy_timeout=5000")
 	}
-	conn, ok := c.(*sqlite3.SQLiteConn)
-	if !ok {
-		return 0, "", fmt.Errorf("driver gave a %T", c)
-	}
-	have, err = schemaVersion(conn)
 	if err == nil && have > Version {
 		err = newer(have)
 	}
-	return have, warning, errors.Join(err, conn.Close())
+	return have, warning, err
+}
+
+// needsRollback reports whether the making of the file was cut off before it had a write-ahead log: its rollback journal
+// lies beside it, and only a connection that may write can undo what was half done.
+func needsRollback(err error) bool {
+	var e sqlite3.Error
+	return errors.As(err, &e) && e.Code == sqlite3.ErrReadonly
+}
+
+// versionBy reads the schema version through a connection of its own.
+func versionBy(path, options string) (have int64, err error) {
+	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, options))
+	if err != nil {
+		return 0, damage(err)
+	}
+	conn, ok := c.(*sqlite3.SQLiteConn)
+	if !ok {
+		return 0, fmt.Errorf("driver gave a %T", c)
+	}
+	have, err = schemaVersion(conn)
+	return have, errors.Join(err, conn.Close())
 }
 
 func openWriter(path string) (*sqlite3.SQLiteConn, error) {
