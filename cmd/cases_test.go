@@ -15,7 +15,7 @@ import (
 )
 
 // TestCase_R1: the engine is killed during attempt 2 of at most 1+3. It goes on at 3, and the log keeps the count.
-func TestCase_R1(t *testing.T) { //nolint:revive // named for its case
+func TestCase_R1(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "r1", `name: r1
 stages:
@@ -92,7 +92,7 @@ func alive(pid int) bool {
 
 // TestCase_R5: engine and stage are killed. After the restart the attempt has ended as lost, with the reason, and the
 // stage is running only where a process lives.
-func TestCase_R5(t *testing.T) { //nolint:revive // as above
+func TestCase_R5(t *testing.T) {
 	t.Parallel()
 	pids := trace(t)
 	s := newSite(t, "r5", `name: r5
@@ -130,7 +130,7 @@ stages:
 }
 
 // TestCase_R7: a process of the stage outlives the engine. The next engine ends it before it starts the second copy.
-func TestCase_R7(t *testing.T) { //nolint:revive // as above
+func TestCase_R7(t *testing.T) {
 	t.Parallel()
 	pids := trace(t)
 	// The second copy looks whether the first one is still there: never two at once.
@@ -181,7 +181,7 @@ stages:
 }
 
 // TestCase_P1: cancel ends the whole tree, and the run is cancelled only once it is gone.
-func TestCase_P1(t *testing.T) { //nolint:revive // as above
+func TestCase_P1(t *testing.T) {
 	t.Parallel()
 	pids := trace(t)
 	s := newSite(t, "p1", `name: p1
@@ -208,7 +208,7 @@ stages:
 	eventually(t, "three processes", func() bool {
 		b, _ := os.ReadFile(pids)
 		tree = nil
-		for _, f := range strings.Fields(string(b)) {
+		for f := range strings.FieldsSeq(string(b)) {
 			pid, _ := strconv.Atoi(f)
 			tree = append(tree, pid)
 		}
@@ -238,7 +238,7 @@ stages:
 }
 
 // TestCase_S1: 20 runs at once with a reader in a loop: no lock of the database reaches anybody.
-func TestCase_S1(t *testing.T) { //nolint:revive // as above
+func TestCase_S1(t *testing.T) {
 	t.Parallel()
 	const runs = 20
 	s := newSite(t, "crash", definitionOf(t, "crash"))

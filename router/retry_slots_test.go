@@ -14,7 +14,7 @@ import (
 
 // TestCase_R3: nine stages that fail and retry after a minute, three slots. A stage that waits for its retry holds no
 // slot: all nine have had their first attempt before any second one, and no time has to pass for that.
-func TestCase_R3(t *testing.T) { //nolint:revive // named for its case
+func TestCase_R3(t *testing.T) {
 	t.Parallel()
 	const stages, slots, interval = 9, 3, time.Minute
 	var mu sync.Mutex

@@ -199,8 +199,8 @@ func readLog(t *testing.T, path string) (log []operation) {
 	}
 	const head = 24
 	for len(b) >= head {
-		o := operation{op: binary.NativeEndian.Uint32(b), offset: int64(binary.NativeEndian.Uint64(b[8:]))} //nolint:gosec // a file's offset
-		paths, data := int(binary.NativeEndian.Uint32(b[4:])), int(binary.NativeEndian.Uint64(b[16:]))      //nolint:gosec // sizes in memory
+		o := operation{op: binary.NativeEndian.Uint32(b), offset: int64(binary.NativeEndian.Uint64(b[8:]))}
+		paths, data := int(binary.NativeEndian.Uint32(b[4:])), int(binary.NativeEndian.Uint64(b[16:]))
 		o.path, o.data = string(b[head:head+paths]), slices.Clone(b[head+paths:head+paths+data])
 		log, b = append(log, o), b[head+paths+data:]
 	}

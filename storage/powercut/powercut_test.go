@@ -39,7 +39,7 @@ func record(t *testing.T, child, dir string, env ...string) (log []operation, sa
 		t.Fatal(err)
 	}
 	defer marks.Close()
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$") //nolint:gosec // itself
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	c.ExtraFiles = []*os.File{marks}
 	c.Env = append(os.Environ(), "LD_PRELOAD="+library, "POWERCUT_LOG="+path, "POWERCUT_DIR="+dir, "POWERCUT_CHILD="+child, "POWERCUT_MARKS="+strconv.Itoa(3))
 	c.Env = append(c.Env, env...)
@@ -149,7 +149,7 @@ func TestPowerCut(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number
+	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("POWERCUT_SEED"); text != "" {
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func check(t *testing.T, log []operation, seed uint64, torn int) {
 		})
 	}
 	d := &disk{synced: map[string][]byte{}}
-	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // reproducible on purpose
+	r := rand.New(rand.NewPCG(seed, 0))
 	acknowledged := 0
 	for i, o := range log {
 		d.do(o)
@@ -222,7 +222,7 @@ func (c *counter) add() int {
 // roomFor gives a directory in memory where there is one: what is checked there was cut already.
 func roomFor(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "powercut-")
+	dir, err := os.MkdirTemp("/dev/shm", "powercut-") //nolint:usetesting // in memory, where there is such a place
 	if err != nil {
 		return t.TempDir()
 	}

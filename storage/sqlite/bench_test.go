@@ -18,6 +18,7 @@ func BenchmarkBareInsert(b *testing.B) {
 	must(b, err)
 	insert, err := db.Prepare(`INSERT INTO t (data) VALUES (?)`)
 	must(b, err)
+	b.Cleanup(func() { _ = insert.Close() })
 	data := make([]byte, 100)
 	for b.Loop() {
 		_, err := insert.Exec(data)

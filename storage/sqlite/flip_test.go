@@ -24,7 +24,7 @@ import (
 func variety(t *testing.T, s *sqlite.Store) {
 	t.Helper()
 	for i := range 2 {
-		m := &storetest.Maker{Salt: uint32(i)} //nolint:gosec // small
+		m := &storetest.Maker{Salt: uint32(i)}
 		g, plan := storetest.Plan(fmt.Sprint("p", i), 3)
 		for n := range 9 {
 			row, b := m.Delivery(events.DeliveryReceived, events.Data{Pipeline: "p", Kind: "webhook", Trigger: "x", Key: fmt.Sprint(i, n), Body: []byte("body")})
@@ -73,7 +73,7 @@ func messages(t *testing.T, dir string) (text string, err error) {
 // read is as it was. APOLLO_FLIP_SEED repeats a test that failed.
 func TestFlippedByteIsNamedOrHarmless(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any bits
+	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("APOLLO_FLIP_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
@@ -87,7 +87,7 @@ func TestFlippedByteIsNamedOrHarmless(t *testing.T) {
 	log, err := messages(t, clean)
 	must(t, err)
 	want := dump(t, open(t, clean, sqlite.Options{})) + log
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // not a secret
+	random := rand.New(rand.NewPCG(seed, 0))
 	named := 0
 	for range 300 {
 		name, dir := sqlite.FileName, t.TempDir()
@@ -97,7 +97,7 @@ func TestFlippedByteIsNamedOrHarmless(t *testing.T) {
 		copyStore(t, from, dir)
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		must(t, err)
-		at, mask := random.IntN(len(b)), byte(1+random.IntN(255)) //nolint:gosec // small
+		at, mask := random.IntN(len(b)), byte(1+random.IntN(255))
 		b[at] ^= mask
 		must(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 		have, problem := read(t, dir)

@@ -52,7 +52,7 @@ func sumParked(p *storage.ParkedRow) int64 {
 }
 
 // sums names every row whose checksum is another, and every plan whose bytes are not those of its digest.
-func (v *reads) sums(ctx context.Context, report func(storage.Problem)) error {
+func (s *reads) sums(ctx context.Context, report func(storage.Problem)) error {
 	for _, t := range []struct {
 		query string
 		check func(*sql.Rows) (place string, ok bool, err error)
@@ -64,15 +64,15 @@ func (v *reads) sums(ctx context.Context, report func(storage.Problem)) error {
 		{`SELECT event, stream, handler, reason, at, sum FROM parked`, checkParked},
 		{`SELECT digest, pipeline, bytes FROM plans`, checkPlan},
 	} {
-		if err := v.sumsOf(ctx, t.query, t.check, report); err != nil {
+		if err := s.sumsOf(ctx, t.query, t.check, report); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *reads) sumsOf(ctx context.Context, query string, check func(*sql.Rows) (string, bool, error), report func(storage.Problem)) error {
-	rows, err := v.q.QueryContext(ctx, query)
+func (s *reads) sumsOf(ctx context.Context, query string, check func(*sql.Rows) (string, bool, error), report func(storage.Problem)) error {
+	rows, err := s.q.QueryContext(ctx, query)
 	if err != nil {
 		return damage(err)
 	}

@@ -39,7 +39,7 @@ func readWAL(path string) (warning string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	r := walReader{r: io.Reader(f)}
 	header := make([]byte, walHeader)
 	if _, err := io.ReadFull(f, header); err != nil || bytes.Equal(header, make([]byte, walHeader)) {

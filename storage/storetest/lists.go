@@ -92,7 +92,7 @@ func pageDeliveries(t *testing.T, s storage.Store) {
 	for i := range 60 {
 		typ := []events.Type{events.DeliveryReceived, events.DeliveryRejected, events.DeliveryDuplicated, events.DeliveryHeld, events.DeliveryIgnored}[i%5]
 		row, b := m.Delivery(typ, events.Data{Pipeline: []string{"a", "b"}[i%2], Kind: "webhook", Trigger: "webhook:/x", Key: fmt.Sprint(i),
-			Reason: "because", Code: "E_X", Run: m.ID()})
+			Reason: "because", Code: "E_SIG", Run: m.ID()})
 		must(t, s.Commit(b))
 		rows = append([]storage.DeliveryRow{row}, rows...)
 	}

@@ -21,7 +21,7 @@ const began = 1_700_000_000_000_000_000 // Unix nanoseconds of the first event
 func (m *Maker) ID() (id events.ID) {
 	m.n++
 	binary.BigEndian.PutUint64(id[:8], m.n<<20)
-	id[6], id[7], id[8] = 0x70|byte(m.n>>8)&0x0f, byte(m.n), 0x80
+	id[6], id[7], id[8] = 0x70|byte(m.n>>8)&0x0f, byte(m.n&0xff), 0x80 //nolint:gosec // four bits of the counter
 	binary.BigEndian.PutUint32(id[12:], m.Salt)
 	return id
 }

@@ -33,7 +33,11 @@ func model(t *testing.T, open func(t *testing.T) storage.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{s: open(t), runs: map[events.ID]storage.RunRow{}, cursors: map[string]int64{}}
-		defer w.s.Close()
+		defer func() {
+			if err := w.s.Close(); err != nil {
+				rt.Error(err)
+			}
+		}()
 		w.graph, w.plan = Plan("p", rapid.IntRange(1, 4).Draw(rt, "stages"))
 		rt.Repeat(map[string]func(*rapid.T){"begin": w.begin, "move": w.move, "deliver": w.deliver, "again": w.again,
 			"conflict": w.conflict, "gap": w.gap, "cursor": w.cursor, "": w.compareNew})
