@@ -95,11 +95,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		if err := g.take(ctx, m); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", g.name, err))
 		}
+		r.Figures = m.figures // also when what follows is cut short
 		if ctx.Err() != nil {
-			return r, context.Cause(ctx)
+			return r, errors.Join(append(errs, context.Cause(ctx))...)
 		}
 	}
-	r.Figures = m.figures
 	return r, errors.Join(errs...)
 }
 
