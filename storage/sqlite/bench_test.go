@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
@@ -47,6 +48,7 @@ func benchmarkCommit(b *testing.B, size int) {
 		must(b, s.Commit(&batch))
 	}
 	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/stage")
 }
 
 func BenchmarkScan(b *testing.B) {
@@ -64,4 +66,63 @@ func BenchmarkScan(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkHops stores what the engine stores: 512 runs of five stages in flight, 128 of them a stage further in each
+// commit. It reports the time within Commit alone.
+func BenchmarkHops(b *testing.B) {
+	const flight, unit, stages = 512, 128, 5
+	s := open(b, b.TempDir(), sqlite.Options{})
+	m := &storetest.Maker{}
+	type flow struct {
+		run, delivery events.ID
+		chain         events.Chain
+		at            int
+	}
+	flows := make([]flow, flight)
+	next := 0
+	var spent time.Duration
+	for b.Loop() {
+		var batch storage.Batch
+		for range unit {
+			f := &flows[next%flight]
+			next++
+			emit := func(t events.Type, d events.Data) *storage.Sealed {
+				batch.Events = append(batch.Events, m.Seal(&f.chain, &events.Event{Stream: f.run, Type: t, Data: d}))
+				return &batch.Events[len(batch.Events)-1]
+			}
+			row := func(state events.State, e *storage.Sealed) {
+				r := storage.RunRow{ID: f.run, Pipeline: "chain", State: state, Sequence: e.Sequence, Head: f.chain.Head, Delivery: f.delivery, Kind: "manual", Created: e.Time, Started: e.Time}
+				if state.Terminal() {
+					r.Ended = e.Time
+				}
+				batch.Runs = append(batch.Runs, r)
+			}
+			if f.at == 0 {
+				*f = flow{run: m.ID(), delivery: m.ID()}
+				var c events.Chain
+				e := m.Seal(&c, &events.Event{Stream: f.delivery, Type: events.DeliveryReceived, Data: events.Data{Kind: "manual", Pipeline: "chain", Key: f.run.String(), Run: f.run, Params: []byte(`{"n":1}`)}})
+				var d storage.DeliveryRow
+				d.Project(&e.Event, c.Head)
+				batch.Events, batch.Deliveries = append(batch.Events, e), append(batch.Deliveries, d)
+				emit(events.RunCreated, events.Data{Pipeline: "chain", Kind: "manual", Delivery: f.delivery, Params: []byte(`{"n":1}`)})
+				row(events.Running, emit(events.RunStarted, events.Data{}))
+			} else {
+				e := emit(events.StageCompleted, events.Data{Stage: "s0000", Attempt: 1, Token: 3, Duration: 12345})
+				batch.Stages = append(batch.Stages, storage.StageRow{Run: f.run, Index: f.at - 1, Stage: "s0000", State: events.Completed, Attempt: 1, Started: e.Time, Ended: e.Time})
+			}
+			if f.at == stages {
+				row(events.Completed, emit(events.RunCompleted, events.Data{}))
+				f.at = 0
+				continue
+			}
+			e := emit(events.StageStarted, events.Data{Stage: "s0000", Attempt: 1, Worker: "engine", Token: 3})
+			batch.Stages = append(batch.Stages, storage.StageRow{Run: f.run, Index: f.at, Stage: "s0000", State: events.Running, Attempt: 1, Started: e.Time})
+			f.at++
+		}
+		begin := time.Now()
+		must(b, s.Commit(&batch))
+		spent += time.Since(begin)
+	}
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N*unit*stages/(stages+1)), "ns/stage")
 }

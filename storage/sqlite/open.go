@@ -77,8 +77,8 @@ func (s *Store) task(run func()) bool {
 
 // pragmas are what every connection must have, and what is read back from it.
 const (
-	writeOptions = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_txlock=immediate&_foreign_keys=on"
-	readOptions  = "mode=ro&_query_only=1&_busy_timeout=5000"
+	writeOptions = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_txlock=immediate&_foreign_keys=on&_mutex=no" // each connection has one user at a time
+	readOptions  = "mode=ro&_query_only=1&_busy_timeout=5000&_mutex=no"
 	readers      = 4
 )
 

@@ -42,7 +42,7 @@ func (w *writer) replace(batch *storage.Batch) (err error) {
 		err = w.run(`DELETE FROM deliveries WHERE id = ?`, batch.Deliveries[i].ID[:])
 	}
 	if err == nil {
-		err = w.writeBatch(batch)
+		err = w.writeRows(batch)
 	}
 	if err == nil {
 		err = w.exec("COMMIT")

@@ -11,23 +11,25 @@ import (
 
 const (
 	insertPlan   = `INSERT INTO plans VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
-	appendEvent  = `INSERT INTO events (topic, stream, seq, id, time, cause, prev, data, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	eventAt      = `SELECT id FROM events WHERE stream = ? AND seq = ?`
 	newTopic     = `INSERT INTO topics (id, name) SELECT coalesce(max(id), 999) + 1, ? FROM topics WHERE true ON CONFLICT (name) DO NOTHING`
-	insertOther  = `INSERT INTO events (topic, id, time, data, metadata, sum) VALUES (?, ?, ?, ?, ?, ?)`
+	insertOther  = `INSERT INTO events (position, topic, id, time, data, metadata, sum) VALUES (?, ?, ?, ?, ?, ?, ?)`
 	insertParked = `INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position, sum = excluded.sum`
-	putRun       = `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state, seq = excluded.seq,
-		head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`
-	putStage = `INSERT INTO stages (run, idx, stage, state, attempt, waits, started, ended, due, class, reason)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state, attempt = excluded.attempt, waits = excluded.waits,
-		started = excluded.started, ended = excluded.ended, due = excluded.due, class = excluded.class, reason = excluded.reason`
-	endStage    = `UPDATE stages SET state = ?, ended = ?, class = ?, reason = ?, waits = NULL, due = NULL WHERE run = ? AND idx = ? AND attempt = ? AND state = 2`
-	endRun      = `UPDATE runs SET state = ?, seq = ?, head = ?, ended = ?, stage = ?, class = ?, reason = ? WHERE id = ? AND state = 2`
-	putDelivery = `INSERT INTO deliveries (id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET fate = excluded.fate, run = excluded.run,
-		code = excluded.code, reason = excluded.reason, seq = excluded.seq, head = excluded.head`
+)
+
+// What has ended stays as it ended; a failed run or stage may only go back to pending, when it is resumed. A move that is
+// not allowed gives state 0, which the table's CHECK refuses.
+var (
+	eventTable = table{columns: 10, insert: `INSERT OR ROLLBACK INTO events (position, topic, stream, seq, id, time, cause, prev, data, sum)`}
+	runTable   = table{columns: 16, insert: `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason)`,
+		conflict: ` ON CONFLICT DO UPDATE SET state = CASE WHEN runs.state >= 3 AND excluded.state <> runs.state AND NOT (runs.state = 4 AND excluded.state <= 5) THEN 0 ELSE excluded.state END,
+			seq = excluded.seq, head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`}
+	stageTable = table{columns: 11, insert: `INSERT INTO stages (run, idx, stage, state, attempt, waits, started, ended, due, class, reason)`,
+		conflict: ` ON CONFLICT DO UPDATE SET state = CASE WHEN stages.state = 3 AND excluded.state <> 3 THEN 0 ELSE excluded.state END, attempt = excluded.attempt,
+			waits = excluded.waits, started = excluded.started, ended = excluded.ended, due = excluded.due, class = excluded.class, reason = excluded.reason`}
+	deliveryTable = table{columns: 14, insert: `INSERT INTO deliveries (id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head)`,
+		conflict: ` ON CONFLICT (id) DO UPDATE SET fate = excluded.fate, run = excluded.run, code = excluded.code, reason = excluded.reason, seq = excluded.seq, head = excluded.head`}
 )
 
 // blob, text and number store the zero value as NULL: a byte in the row instead of the value.
@@ -54,31 +56,18 @@ func number[T ~int | ~int64](n T) driver.Value {
 	return int64(n)
 }
 
-// runRow and stageRow write the usual end as a plain update: half the work of an insert that turns into one.
-func (w *writer) runRow(r *storage.RunRow) error {
-	if r.State.Terminal() {
-		n, err := w.count(endRun, int64(r.State), int64(r.Sequence), r.Head[:], number(r.Ended), text(r.Stage), text(r.Class), text(r.Reason), r.ID[:]) //nolint:gosec // small
-		if err != nil || n == 1 {
-			return err
-		}
-	}
-	return w.run(putRun, r.ID[:], r.Pipeline, r.Plan[:], int64(r.State), int64(r.Sequence), r.Head[:], blob(r.Delivery[:]), blob(r.Forked[:]), //nolint:gosec // small
+func (w *writer) bindRun(r *storage.RunRow) {
+	w.bind(r.ID[:], r.Pipeline, r.Plan[:], int64(r.State), int64(r.Sequence), r.Head[:], blob(r.Delivery[:]), blob(r.Forked[:]), //nolint:gosec // small
 		number(r.Sample), text(r.Kind), r.Created, number(r.Started), number(r.Ended), text(r.Stage), text(r.Class), text(r.Reason))
 }
 
-func (w *writer) stageRow(s *storage.StageRow) error {
-	if s.State.Terminal() && s.Waits == "" && s.Due == 0 {
-		n, err := w.count(endStage, int64(s.State), number(s.Ended), text(s.Class), text(s.Reason), s.Run[:], int64(s.Index), int64(s.Attempt))
-		if err != nil || n == 1 {
-			return err
-		}
-	}
-	return w.run(putStage, s.Run[:], int64(s.Index), s.Stage, int64(s.State), int64(s.Attempt), text(s.Waits), number(s.Started),
+func (w *writer) bindStage(s *storage.StageRow) {
+	w.bind(s.Run[:], int64(s.Index), s.Stage, int64(s.State), int64(s.Attempt), text(s.Waits), number(s.Started),
 		number(s.Ended), number(s.Due), text(s.Class), text(s.Reason))
 }
 
-func (w *writer) deliveryRow(d *storage.DeliveryRow) error {
-	return w.run(putDelivery, d.ID[:], d.Kind, d.Trigger, d.Pipeline, text(d.Key), blob(d.KeyHash[:]), d.Received, d.Fate, blob(d.Run[:]),
+func (w *writer) bindDelivery(d *storage.DeliveryRow) {
+	w.bind(d.ID[:], d.Kind, d.Trigger, d.Pipeline, text(d.Key), blob(d.KeyHash[:]), d.Received, d.Fate, blob(d.Run[:]),
 		blob(d.First[:]), text(d.Code), text(d.Reason), int64(d.Sequence), d.Head[:]) //nolint:gosec // small
 }
 
@@ -93,8 +82,8 @@ func (w *writer) message(o *storage.Outgoing) error {
 		return fmt.Errorf("encode metadata: %w", err)
 	}
 	id, at, payload := []byte(o.Message.UUID), w.store.o.Clock().UnixNano(), nonNil(o.Message.Payload)
-	_, err = w.insert(insertOther, topic, id, at, payload, metadata, sumMessage(o.Topic, id, at, payload, metadata))
-	return err
+	w.position++
+	return w.run(insertOther, w.position, topic, id, at, payload, metadata, sumMessage(o.Topic, id, at, payload, metadata))
 }
 
 func nonNil(b []byte) []byte {

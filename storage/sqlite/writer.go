@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +27,8 @@ type writer struct {
 
 	connLock sync.Mutex // held by the caller that writes
 	stmts    map[string]*sqlite3.SQLiteStmt
+	tables   map[*table]*[len(sizes)]*sqlite3.SQLiteStmt
+	args     []driver.NamedValue // of the statement that is being bound
 	fatal    error
 	topics   map[string]int64
 	heads    map[events.ID]uint64 // last sequence of streams that go on; what is not here is looked up
@@ -43,7 +46,8 @@ const mergeRows = 4096 // rows after which a transaction takes in no further com
 
 func (w *writer) init(s *Store, conn *sqlite3.SQLiteConn) {
 	w.store, w.conn, w.position = s, conn, s.head.Load()
-	w.stmts, w.topics, w.heads = map[string]*sqlite3.SQLiteStmt{}, map[string]int64{}, map[events.ID]uint64{}
+	w.stmts, w.tables = map[string]*sqlite3.SQLiteStmt{}, map[*table]*[len(sizes)]*sqlite3.SQLiteStmt{}
+	w.topics, w.heads = map[string]int64{}, map[events.ID]uint64{}
 }
 
 // Commit stores a batch durably, alone or merged with others that wait.
@@ -79,11 +83,10 @@ func (w *writer) lead() {
 	}
 	w.queueLock.Unlock()
 
-	err := w.transaction(group)
-	if err != nil && len(group) > 1 && w.fatal == nil && !errors.Is(err, storage.ErrFull) {
+	err := w.transaction(group, false)
+	if again := len(group) > 1 || errors.Is(err, storage.ErrConflict); err != nil && again && w.fatal == nil && !errors.Is(err, storage.ErrFull) {
 		for _, c := range group { // one caller's mistake is not another's
-			c.err = w.transaction([]*commit{c})
-			c.done = true
+			c.err, c.done = w.transaction([]*commit{c}, true), true
 		}
 		return
 	}
@@ -92,7 +95,8 @@ func (w *writer) lead() {
 	}
 }
 
-func (w *writer) transaction(group []*commit) error {
+// transaction stores commits: at first as if every place in the log were free, and with care when that has failed.
+func (w *writer) transaction(group []*commit, careful bool) error {
 	if w.fatal != nil {
 		return w.fatal
 	}
@@ -102,7 +106,7 @@ func (w *writer) transaction(group []*commit) error {
 	if err := w.exec("BEGIN IMMEDIATE"); err != nil {
 		return w.classify(err)
 	}
-	err := w.write(group)
+	err := w.write(group, careful)
 	if err == nil {
 		err = w.failpoint("commit")
 	}
@@ -126,9 +130,18 @@ func (w *writer) transaction(group []*commit) error {
 	return nil
 }
 
-func (w *writer) write(group []*commit) error {
+func (w *writer) write(group []*commit, careful bool) error {
+	appendLog := w.appendAll
+	if careful {
+		appendLog = w.appendEach
+		last, err := strconv.ParseInt(w.text(`SELECT coalesce(max(position), 0) FROM events`), 10, 64)
+		if err != nil {
+			return fmt.Errorf("read the last position: %w", err)
+		}
+		w.position = last // another store may have written
+	}
 	for _, c := range group {
-		if err := w.writeBatch(c.batch); err != nil {
+		if err := w.writeBatch(c.batch, appendLog); err != nil && !errors.Is(err, errStored) {
 			return err
 		}
 		w.written += int64(c.batch.Rows())
@@ -137,22 +150,14 @@ func (w *writer) write(group []*commit) error {
 }
 
 // writeBatch stores a batch. One whose events are all there already was stored before, as a whole: it changes nothing.
-func (w *writer) writeBatch(b *storage.Batch) error {
+func (w *writer) writeBatch(b *storage.Batch, appendLog func([]storage.Sealed) error) error {
 	for i := range b.Plans {
 		if err := w.run(insertPlan, b.Plans[i].Digest[:], b.Plans[i].Pipeline, b.Plans[i].Bytes); err != nil {
 			return err
 		}
 	}
-	isNew := len(b.Events) == 0
-	for i := range b.Events {
-		appended, err := w.append(&b.Events[i])
-		if err != nil {
-			return err
-		}
-		isNew = isNew || appended
-	}
-	if !isNew {
-		return nil
+	if err := appendLog(b.Events); err != nil {
+		return err
 	}
 	return w.writeRows(b)
 }
@@ -163,32 +168,39 @@ func (w *writer) writeRows(b *storage.Batch) error {
 			return err
 		}
 	}
-	for i := range b.Runs {
-		if err := w.runRow(&b.Runs[i]); err != nil {
-			return err
-		}
+	err := w.put(&runTable, len(b.Runs), func(i int) { w.bindRun(&b.Runs[i]) })
+	if err == nil {
+		err = w.put(&stageTable, len(b.Stages), func(i int) { w.bindStage(&b.Stages[i]) })
 	}
-	for i := range b.Stages {
-		if err := w.stageRow(&b.Stages[i]); err != nil {
-			return err
-		}
+	if err == nil {
+		err = w.put(&deliveryTable, len(b.Deliveries), func(i int) { w.bindDelivery(&b.Deliveries[i]) })
 	}
-	for i := range b.Deliveries {
-		if err := w.deliveryRow(&b.Deliveries[i]); err != nil {
-			return err
-		}
-	}
-	for i := range b.Parked {
+	for i := 0; err == nil && i < len(b.Parked); i++ {
 		p := &b.Parked[i]
-		if err := w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At, sumParked(p)); err != nil {
-			return err
-		}
+		err = w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At, sumParked(p))
 	}
-	for i := range b.Cursors {
+	for i := 0; err == nil && i < len(b.Cursors); i++ {
 		c := &b.Cursors[i]
-		if err := w.run(moveCursor, c.Topic, c.Group, c.Position, sumCursor(c.Topic, c.Group, c.Position)); err != nil {
+		err = w.run(moveCursor, c.Topic, c.Group, c.Position, sumCursor(c.Topic, c.Group, c.Position))
+	}
+	return err
+}
+
+// errStored says that a batch is in the store already.
+var errStored = errors.New("stored before")
+
+// appendEach stores a batch's events one at a time, or gives errStored when all of them are there.
+func (w *writer) appendEach(log []storage.Sealed) error {
+	isNew := len(log) == 0
+	for i := range log {
+		appended, err := w.append(&log[i])
+		if err != nil {
 			return err
 		}
+		isNew = isNew || appended
+	}
+	if !isNew {
+		return errStored
 	}
 	return nil
 }
@@ -196,96 +208,46 @@ func (w *writer) writeRows(b *storage.Batch) error {
 // append stores one event. The same event at the same place is a success; another one there, or a gap before it, is a
 // conflict.
 func (w *writer) append(e *storage.Sealed) (appended bool, err error) {
-	if e.Sequence == 0 {
-		return false, fmt.Errorf("append event 0 of %s: %w: a stream begins with 1", e.Stream, storage.ErrConflict)
-	}
-	if e.Sequence > 1 && w.heads[e.Stream] != e.Sequence-1 {
-		var before events.ID
-		found, err := w.lookup(eventAt, before[:], e.Stream[:], int64(e.Sequence-1)) //nolint:gosec // sequences are small
-		if err != nil {
-			return false, err
-		}
-		if !found {
-			return false, fmt.Errorf("append event %d of %s: %w: a gap before it", e.Sequence, e.Stream, storage.ErrConflict)
-		}
-	}
-	n, err := w.insert(appendEvent, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded), sumEvent(&e.Event, e.Encoded)) //nolint:gosec // as above
-	if err != nil {
+	if err := w.follows(e); err != nil {
 		return false, err
 	}
-	if n == 0 {
-		return false, w.sameEvent(e)
-	}
-	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryIgnored {
-		delete(w.heads, e.Stream)
-		return true, nil
-	}
-	w.heads[e.Stream] = e.Sequence
-	return true, nil
-}
-
-func (w *writer) sameEvent(e *storage.Sealed) error {
-	var id events.ID
-	found, err := w.lookup(eventAt, id[:], e.Stream[:], int64(e.Sequence)) //nolint:gosec // sequences are small
+	var there events.ID
+	found, err := w.lookup(eventAt, there[:], e.Stream[:], int64(e.Sequence)) //nolint:gosec // sequences are small
 	switch {
 	case err != nil:
-		return err
-	case found && id == e.ID:
-		return nil
+		return false, err
+	case found && there == e.ID:
+		return false, nil
+	case found:
+		return false, fmt.Errorf("append event %d of %s: %w: taken by event %s", e.Sequence, e.Stream, storage.ErrConflict, there)
 	}
-	return fmt.Errorf("append event %d of %s: %w: taken by event %s", e.Sequence, e.Stream, storage.ErrConflict, id)
+	w.remember(e)
+	return true, w.put(&eventTable, 1, func(int) { w.bindEvent(e) })
 }
 
-// run executes a prepared statement that is kept for ever.
-func (w *writer) run(query string, args ...driver.Value) error {
-	_, err := w.count(query, args...)
+// follows reports as a conflict that the event before is missing.
+func (w *writer) follows(e *storage.Sealed) error {
+	if e.Sequence == 0 {
+		return fmt.Errorf("append event 0 of %s: %w: a stream begins with 1", e.Stream, storage.ErrConflict)
+	}
+	if e.Sequence == 1 || w.heads[e.Stream] == e.Sequence-1 {
+		return nil
+	}
+	var before events.ID
+	found, err := w.lookup(eventAt, before[:], e.Stream[:], int64(e.Sequence-1)) //nolint:gosec // sequences are small
+	if err == nil && !found {
+		err = fmt.Errorf("append event %d of %s: %w: a gap before it", e.Sequence, e.Stream, storage.ErrConflict)
+	}
 	return err
 }
 
-func (w *writer) count(query string, args ...driver.Value) (int64, error) {
-	st, err := w.prepare(query)
-	if err != nil {
-		return 0, err
+// remember keeps the last sequence of a stream that goes on.
+func (w *writer) remember(e *storage.Sealed) {
+	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryIgnored {
+		delete(w.heads, e.Stream)
+		return
 	}
-	result, err := st.Exec(args)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-// insert adds a row to the log, or none when its place is taken.
-func (w *writer) insert(query string, args ...driver.Value) (int64, error) {
-	st, err := w.prepare(query)
-	if err != nil {
-		return 0, err
-	}
-	result, err := st.Exec(args)
-	if err != nil {
-		return 0, err
-	}
-	n, err := result.RowsAffected()
-	if err != nil || n == 0 { // then the last rowid is that of an earlier insert, even of one that was rolled back
-		return 0, err
-	}
-	w.position, err = result.LastInsertId()
-	return n, err
-}
-
-func (w *writer) prepare(query string) (*sqlite3.SQLiteStmt, error) {
-	if st := w.stmts[query]; st != nil {
-		return st, nil
-	}
-	prepared, err := w.conn.Prepare(query)
-	if err != nil {
-		return nil, fmt.Errorf("prepare: %w", err)
-	}
-	st, ok := prepared.(*sqlite3.SQLiteStmt)
-	if !ok {
-		return nil, fmt.Errorf("driver gave a %T", prepared)
-	}
-	w.stmts[query] = st
-	return st, nil
+	w.heads[e.Stream] = e.Sequence
 }
 
 // lookup copies the first column of the first row into to.
@@ -337,6 +299,8 @@ func (w *writer) classify(err error) error {
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
 	case e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB:
 		return w.stop(fmt.Errorf("%w: %w", storage.ErrCorrupt, err))
+	case e.ExtendedCode == sqlite3.ErrConstraintCheck:
+		return fmt.Errorf("E_INVARIANT: a row may not become that: %w", err)
 	case e.ExtendedCode == sqlite3.ErrConstraintUnique || e.ExtendedCode == sqlite3.ErrConstraintPrimaryKey:
 		return fmt.Errorf("%w: %w", storage.ErrConflict, err)
 	}
@@ -369,6 +333,13 @@ func (w *writer) close() error {
 	var errs []error
 	for _, st := range w.stmts {
 		errs = append(errs, st.Close())
+	}
+	for _, kept := range w.tables {
+		for _, st := range kept {
+			if st != nil {
+				errs = append(errs, st.Close())
+			}
+		}
 	}
 	if w.fatal == nil {
 		w.fatal = storage.ErrClosed
