@@ -145,10 +145,43 @@ func (t *TaskCall) close(result *Result) {
 }
 
 // Tasks runs Go functions by name. No file or directory is made unless the function asks for one.
-type Tasks struct{ byName map[string]Task }
+type Tasks struct {
+	byName map[string]Task
+
+	mu    sync.Mutex
+	known map[string]taskSettings // decoded settings by their text: every attempt of a stage has the same
+}
+
+// taskSettings is a stage's with.
+type taskSettings struct {
+	Name string          `json:"name"`
+	With json.RawMessage `json:"with"`
+}
+
+// maxKnown bounds how many settings are kept decoded.
+const maxKnown = 1024
+
+func (e *Tasks) settings(with json.RawMessage) (taskSettings, *events.Failure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known, ok := e.known[string(with)]; ok {
+		return known, nil
+	}
+	var decoded taskSettings
+	if failure := decodeSettings(with, &decoded); failure != nil {
+		return decoded, failure
+	}
+	if len(e.known) >= maxKnown {
+		clear(e.known)
+	}
+	e.known[string(with)] = decoded
+	return decoded, nil
+}
 
 // NewTasks makes the executor of the functions.
-func NewTasks(byName map[string]Task) *Tasks { return &Tasks{byName: maps.Clone(byName)} }
+func NewTasks(byName map[string]Task) *Tasks {
+	return &Tasks{byName: maps.Clone(byName), known: map[string]taskSettings{}}
+}
 
 // Spec implements Executor.
 func (e *Tasks) Spec() Spec {
@@ -164,12 +197,9 @@ func (e *Tasks) Spec() Spec {
 // Execute implements Executor. A task that does not return within the grace time after its end was asked for is
 // abandoned: the attempt fails and says so, and nothing that the task does later is recorded.
 func (e *Tasks) Execute(ctx context.Context, c *Call) (*Result, *events.Failure) {
-	var settings struct {
-		Name string          `json:"name"`
-		With json.RawMessage `json:"with"`
-	}
 	result := new(Result)
-	if failure := decodeSettings(c.With, &settings); failure != nil {
+	settings, failure := e.settings(c.With)
+	if failure != nil {
 		return result, failure
 	}
 	task, ok := e.byName[settings.Name]

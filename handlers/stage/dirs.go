@@ -12,9 +12,10 @@ import (
 )
 
 // attemptDirs gives where the attempt works and logs. Names are checked identifiers: none can leave its directory.
-func (s *Steps) attemptDirs(a *Attempt) (dir, logs string) {
-	below := filepath.Join(a.Run.String(), a.Stage.Name, strconv.Itoa(a.Number))
-	return filepath.Join(s.WorkDir, below), filepath.Join(s.LogDir, below)
+func (s *Steps) attemptDirs(a *Attempt, run string) (dir, logs string) {
+	const slash = string(filepath.Separator)
+	below := slash + run + slash + a.Stage.Name + slash + strconv.Itoa(a.Number)
+	return s.WorkDir + below, s.LogDir + below
 }
 
 // runDirs counts the attempts of each run that are under way here. The directories of a run and its stages go with the

@@ -21,8 +21,9 @@ import (
 func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	a, c := w.Attempt, &w.call
 	c.Run, c.Pipeline, c.Stage, c.Attempt = a.Run, a.Plan.Pipeline, a.Stage.Name, a.Number
-	c.Key = a.Run.String() + "/" + a.Stage.Name
-	c.Dir, c.LogDir = s.attemptDirs(a)
+	run := a.Run.String()
+	c.Key = run + "/" + a.Stage.Name
+	c.Dir, c.LogDir = s.attemptDirs(a, run)
 	c.With, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Timeout, a.Stage.Grace, a.Started
 	c.LogicalTime, c.Seed = a.Logical, seed(a)
 	if c.Params = a.Values; c.Params == nil && len(a.Params) > 0 {

@@ -54,7 +54,7 @@ func (w *writer) bulk(t *table, at int) (*sqlite3.SQLiteStmt, error) {
 		w.tables[t] = kept
 	}
 	if kept[at] == nil {
-		st, err := w.compile(t.statement(sizes[at]))
+		st, err := compile(w.conn, t.statement(sizes[at]))
 		if err != nil {
 			return nil, err
 		}
@@ -95,15 +95,15 @@ func (w *writer) prepare(query string) (*sqlite3.SQLiteStmt, error) {
 	if st := w.stmts[query]; st != nil {
 		return st, nil
 	}
-	st, err := w.compile(query)
+	st, err := compile(w.conn, query)
 	if err == nil {
 		w.stmts[query] = st
 	}
 	return st, err
 }
 
-func (w *writer) compile(query string) (*sqlite3.SQLiteStmt, error) {
-	prepared, err := w.conn.Prepare(query)
+func compile(conn *sqlite3.SQLiteConn, query string) (*sqlite3.SQLiteStmt, error) {
+	prepared, err := conn.Prepare(query)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}

@@ -39,11 +39,11 @@ var _ storage.Store = (*Store)(nil)
 type Store struct {
 	reads
 
-	o     Options
-	dir   string
-	path  string
-	read  *sql.DB
-	byKey *sql.Stmt // every webhook asks for it
+	o    Options
+	dir  string
+	path string
+	read *sql.DB
+	keys keys
 
 	warning string // of the write-ahead log, when nobody has recovered it yet
 
@@ -150,11 +150,9 @@ func (s *Store) openReaders() error {
 		return errors.Join(damage(err), db.Close())
 	}
 	s.head.Store(head.Int64)
-	byKey, err := db.Prepare(`SELECT ` + deliveryColumns + ` FROM deliveries WHERE keyhash = ?`) //nolint:noctx // a prepare
-	if err != nil {
+	if err := s.keys.open(s.path); err != nil {
 		return errors.Join(damage(err), db.Close())
 	}
-	s.byKey = byKey
 	return nil
 }
 
@@ -224,14 +222,23 @@ func versionBy(path, options string) (have int64, err error) {
 	return have, errors.Join(err, conn.Close())
 }
 
-func openWriter(path string) (*sqlite3.SQLiteConn, error) {
-	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn(path, writeOptions))
+// connect opens a connection without database/sql, which costs more than the statement where a row is small.
+func connect(name string) (*sqlite3.SQLiteConn, error) {
+	c, err := (&sqlite3.SQLiteDriver{}).Open(name)
 	if err != nil {
 		return nil, damage(err)
 	}
 	conn, ok := c.(*sqlite3.SQLiteConn)
 	if !ok {
 		return nil, fmt.Errorf("driver gave a %T", c)
+	}
+	return conn, nil
+}
+
+func openWriter(path string) (*sqlite3.SQLiteConn, error) {
+	conn, err := connect(dsn(path, writeOptions))
+	if err != nil {
+		return nil, err
 	}
 	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=16000", "PRAGMA cache_size=-16384"} {
 		if _, err := conn.Exec(setting, nil); err != nil {
@@ -258,7 +265,7 @@ func (s *Store) Close() error {
 		s.end()
 		s.joining.Unlock()
 		s.tasks.Wait()
-		err = errors.Join(s.byKey.Close(), s.read.Close(), s.writer.close())
+		err = errors.Join(s.keys.close(), s.read.Close(), s.writer.close())
 	})
 	return err
 }

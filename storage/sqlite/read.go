@@ -250,12 +250,6 @@ func (s *reads) Delivery(ctx context.Context, id events.ID) (storage.DeliveryRow
 	return d, missing(err, "delivery", id)
 }
 
-// DeliveryByKey gives the first delivery with an idempotency key.
-func (s *Store) DeliveryByKey(ctx context.Context, key storage.KeyHash) (storage.DeliveryRow, error) {
-	d, err := scanDelivery(s.byKey.QueryRowContext(ctx, key[:]))
-	return d, missing(err, "delivery with key", key)
-}
-
 // Deliveries lists deliveries, newest first.
 func (s *reads) Deliveries(ctx context.Context, f storage.DeliveryFilter) ([]storage.DeliveryRow, error) {
 	var w where

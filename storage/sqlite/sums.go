@@ -34,9 +34,17 @@ func (c checksum) number(n int64) checksum {
 // value is the sum as a column: a signed number takes four bytes at most.
 func (c checksum) value() int64 { return int64(int32(c)) } //nolint:gosec // the bit pattern
 
+// sumEvent is the checksum of the fields of fixed size, which come first, and of the data.
 func sumEvent(e *events.Event, encoded []byte) int64 {
-	return checksum(0).number(int64(e.Type)).bytes(e.Stream[:]).number(int64(e.Sequence)).bytes(e.ID[:]).number(e.Time). //nolint:gosec // small
-																bytes(e.Cause[:]).bytes(e.Prev[:]).bytes(encoded).value()
+	var b [104]byte
+	b[0] = byte(e.Type)
+	binary.LittleEndian.PutUint64(b[8:], e.Sequence)
+	binary.LittleEndian.PutUint64(b[16:], uint64(e.Time)) //nolint:gosec // the bit pattern
+	copy(b[24:], e.Stream[:])
+	copy(b[40:], e.ID[:])
+	copy(b[56:], e.Cause[:])
+	copy(b[72:], e.Prev[:])
+	return checksum(crc32.Update(crc32.Update(0, castagnoli, b[:]), castagnoli, encoded)).value()
 }
 
 func sumMessage(topic string, uuid []byte, at int64, payload, metadata []byte) int64 {
