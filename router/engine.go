@@ -85,7 +85,8 @@ type registered struct {
 
 const (
 	closeTimeout = 5 * time.Second
-	maxInputs    = 128  // inputs that one unit of work takes in: small enough that the next is prepared while this one is stored
+	minInputs    = 64   // inputs that a unit of work takes in at least, when they are there
+	maxInputs    = 256  // and at most
 	maxEvents    = 4096 // events after which a unit takes in no more
 	inputQueue   = 4096 // deliveries and results waiting for the loop
 )

@@ -72,8 +72,10 @@ func (e *Engine) begin() *unit {
 	return e.unit
 }
 
+// drain takes in what waits, up to half of what is alive: that half is stored while the next is prepared.
 func (e *Engine) drain(u *unit) {
-	for n := 1; n < maxInputs && len(u.batch.Events) < maxEvents; n++ {
+	most := min(max(len(e.live)/2, minInputs), maxInputs)
+	for n := 1; n < most && len(u.batch.Events) < maxEvents; n++ {
 		select {
 		case in := <-e.inputs:
 			e.take(u, in)
