@@ -51,6 +51,7 @@ func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Recei
 	}
 	select {
 	case e.inputs <- input{delivery: a}:
+		e.refuseLate()
 	case <-e.loopDone:
 		return trigger.Receipt{}, trigger.ErrClosed
 	default:
@@ -96,7 +97,7 @@ func (in input) refuse() {
 	case in.cancel != nil:
 		in.cancel.done <- trigger.ErrClosed
 	case in.outcome != nil:
-		in.outcome.stored <- trigger.ErrClosed
+		in.outcome.body.end()
 	case in.quiet != nil:
 		in.quiet(trigger.ErrClosed)
 	}

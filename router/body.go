@@ -31,7 +31,7 @@ type body struct {
 type finished struct {
 	body    *body
 	outcome stage.Outcome
-	stored  chan error
+	took    time.Duration
 }
 
 func (e *Engine) newBody(c claim) *body {
@@ -144,32 +144,44 @@ func (e *Engine) carry(b *body) {
 	}
 }
 
-// run carries out the attempt and brings its outcome into the log. It keeps the outcome until it is durable: a full
-// disk delays a result and does not lose it.
+// run carries out the attempt and hands its outcome to the loop.
 func (b *body) run() {
-	defer b.engine.outcomes.Done()
-	defer b.forget()
 	begin := b.engine.o.Clock()
-	f := &finished{body: b, outcome: b.execute(), stored: make(chan error, 1)}
-	f.outcome.Data.Duration = b.engine.o.Clock().Sub(begin)
-	for {
-		if !b.engine.submit(input{outcome: f}) {
-			return // the engine has stopped: the next one finds the attempt lost
-		}
-		select {
-		case err := <-f.stored:
-			if err == nil || b.engine.hurried.Load() {
-				return // not stored: the next engine finds the attempt lost
-			}
-		case <-b.engine.committed:
-			return
-		}
+	f := &finished{body: b, outcome: b.execute()}
+	f.took = b.engine.o.Clock().Sub(begin)
+	f.submit()
+}
+
+// submit brings the outcome to the loop. Once the engine has stopped it is given up: the next engine finds the attempt
+// lost.
+func (f *finished) submit() {
+	if !f.body.engine.submit(input{outcome: f}) {
+		f.body.end()
+	}
+}
+
+// settle is told what became of the outcome. One that was not stored is kept and brought again: a full disk delays a
+// result and does not lose it.
+func (f *finished) settle(err error) {
+	e := f.body.engine
+	if err == nil || e.hurried.Load() {
+		f.body.end()
+		return
+	}
+	go func() {
 		select {
 		case <-time.After(resyncPause):
-		case <-b.engine.stopLoop:
-			return
+			f.submit()
+		case <-e.stopLoop:
+			f.body.end()
 		}
-	}
+	}()
+}
+
+// end takes the body off the register: its outcome is durable, or given up.
+func (b *body) end() {
+	b.forget()
+	b.engine.outcomes.Done()
 }
 
 // execute runs the steps; a panic in them is Apollo's own fault and ends only the attempt.
@@ -201,12 +213,16 @@ func (e *Engine) interruptAll() {
 // finish takes an outcome into the unit: the result of the claim, or a late result that changes nothing.
 func (u *unit) finish(f *finished) {
 	a := f.body.attempt
-	u.replies = append(u.replies, func(err error) { f.stored <- err })
+	u.finished = append(u.finished, f)
 	l := u.engine.live[a.Run]
 	if l == nil {
 		return // the run ended by Apollo's own fault and was forgotten
 	}
-	d := f.outcome.Data
+	var d events.Data
+	if f.outcome.Data != nil {
+		d = *f.outcome.Data
+	}
+	d.Duration = f.took
 	d.Stage, d.Attempt, d.Token = a.Stage.Name, a.Number, a.Token
 	if stand := &l.run.Stages[a.Index]; stand.State == events.Running && stand.Token == a.Token {
 		u.engine.schedule.Line.Release(a.Stage.Executor)

@@ -267,9 +267,19 @@ func (e *Engine) Stop(ctx context.Context) error {
 func (e *Engine) submit(in input) bool {
 	select {
 	case e.inputs <- in:
+		e.refuseLate()
 		return true
 	case <-e.loopDone:
 		return false
+	}
+}
+
+// refuseLate answers an input that was handed in while the loop ended.
+func (e *Engine) refuseLate() {
+	select {
+	case <-e.loopDone:
+		e.refuseRest()
+	default:
 	}
 }
 

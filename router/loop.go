@@ -18,7 +18,6 @@ type input struct {
 
 // loop prepares one unit of work after the other while the committer stores the one before.
 func (e *Engine) loop() {
-	defer close(e.loopDone)
 	defer close(e.units)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -29,6 +28,7 @@ func (e *Engine) loop() {
 		case first = <-e.inputs:
 		case <-timer.C:
 		case <-e.stopLoop:
+			close(e.loopDone)
 			e.refuseRest()
 			return
 		}
@@ -117,7 +117,7 @@ func (e *Engine) fill(u *unit) {
 
 // send closes the unit and hands it to the committer.
 func (e *Engine) send(u *unit) {
-	if len(u.batch.Events) == 0 && len(u.replies) == 0 {
+	if len(u.batch.Events)+len(u.finished)+len(u.replies) == 0 {
 		return
 	}
 	u.close()
@@ -155,6 +155,9 @@ func (e *Engine) commitOne(u *unit) {
 		if err = e.o.Store.Commit(&u.batch); err != nil {
 			e.commitFailed(u, err)
 		}
+	}
+	for _, f := range u.finished {
+		f.settle(err)
 	}
 	for _, reply := range u.replies {
 		reply(err)
@@ -199,7 +202,7 @@ func (u *unit) act(durable bool) {
 	}
 }
 
-// refuseRest answers what came too late.
+// refuseRest answers what came too late. Whoever hands in an input while the loop ends calls it too.
 func (e *Engine) refuseRest() {
 	for {
 		select {

@@ -31,6 +31,7 @@ type unit struct {
 	claims     []claim           // stages claimed in this unit
 	starts     []*body           // to start once the unit is durable
 	interrupts []*body           // to interrupt once the unit is durable
+	finished   []*finished // outcomes in this unit
 	replies    []func(error)
 	parked     *storage.ParkedRow
 	scratch    []byte
@@ -49,14 +50,17 @@ func (u *unit) append(r *events.Run, e *events.Event) error {
 	if l == nil || l.run != r {
 		return fmt.Errorf("append %s: run %s is not live", e.Type.Short(), e.Stream)
 	}
-	encoded := u.seal(&r.Chain, e)
-	if err := r.Apply(e); err != nil {
-		r.Chain.Sequence, r.Chain.Head = e.Sequence-1, e.Prev
+	at := len(u.batch.Events)
+	u.batch.Events = append(u.batch.Events, storage.Sealed{Event: *e})
+	sealed := &u.batch.Events[at]
+	sealed.Encoded = u.seal(&r.Chain, &sealed.Event)
+	if err := r.Apply(&sealed.Event); err != nil {
+		r.Chain.Sequence, r.Chain.Head = sealed.Sequence-1, sealed.Prev
+		u.batch.Events = u.batch.Events[:at]
 		return err
 	}
-	u.touch(l, e)
-	u.batch.Events = append(u.batch.Events, storage.Sealed{Event: *e, Encoded: encoded})
-	u.pending = append(u.pending, len(u.batch.Events)-1)
+	u.touch(l, &sealed.Event)
+	u.pending = append(u.pending, at)
 	return nil
 }
 

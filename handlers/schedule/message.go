@@ -32,10 +32,16 @@ func WorkOf(msg *message.Message) (*Work, bool) {
 	return w, ok
 }
 
-// Produce makes the message that carries a new event. Its id, time, place in the chain and bytes come from the unit of
-// work that takes it in.
-func Produce(ctx context.Context, e *events.Event, run *events.Run) *message.Message {
-	msg := &message.Message{}
-	msg.SetContext(&Work{Context: ctx, Event: e, Run: run})
-	return msg
+// Produce makes the message that carries a new event. The event's id, time, place in the chain and bytes come from the
+// unit of work that takes it in.
+func Produce(ctx context.Context, e events.Event, run *events.Run) *message.Message {
+	var made struct { // one piece of memory for all three
+		message message.Message
+		work    Work
+		event   events.Event
+	}
+	p := &made
+	p.event, p.work = e, Work{Context: ctx, Event: &p.event, Run: run}
+	p.message.SetContext(&p.work)
+	return &p.message
 }

@@ -41,7 +41,7 @@ func (h *Handler) Schedule(msg *message.Message) ([]*message.Message, error) {
 			h.claimOrWait(w.Run, d.Stage, &e)
 		}
 		e.Cause = w.Event.ID
-		produced[i] = Produce(w.Context, &e, w.Run)
+		produced[i] = Produce(w.Context, e, w.Run)
 	}
 	return produced, nil
 }

@@ -29,9 +29,9 @@ type Attempt struct {
 }
 
 // Outcome is how an attempt ended. Failure is nil after a success. Data carries what the event records: outputs,
-// segments, log sizes, usage, leftovers, duration.
+// segments, log sizes, usage, leftovers; nil is nothing.
 type Outcome struct {
-	Data    events.Data
+	Data    *events.Data
 	Failure *events.Failure
 }
 

@@ -74,7 +74,7 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 	} else {
 		leave(s.tidy(w.call.Dir))
 	}
-	return Outcome{Data: w.out, Failure: failure}
+	return Outcome{Data: &w.out, Failure: failure}
 }
 
 // carryOut does the steps in order. One that ends since its context does leaves the reason to the context.

@@ -128,5 +128,5 @@ func (w *writer) appendAll(log []storage.Sealed) error {
 
 func (w *writer) bindEvent(e *storage.Sealed) {
 	w.position++
-	w.bind(w.position, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded), sumEvent(&e.Event, e.Encoded)) //nolint:gosec // small
+	w.bind(w.position, int64(e.Type), e.Stream[:], int64(e.Sequence), e.ID[:], e.Time, blob(e.Cause[:]), blob(e.Prev[:]), nonNil(e.Encoded), w.sum.event(&e.Event, e.Encoded)) //nolint:gosec // small
 }

@@ -34,9 +34,10 @@ func (c checksum) number(n int64) checksum {
 // value is the sum as a column: a signed number takes four bytes at most.
 func (c checksum) value() int64 { return int64(int32(c)) } //nolint:gosec // the bit pattern
 
-// sumEvent is the checksum of the fields of fixed size, which come first, and of the data.
-func sumEvent(e *events.Event, encoded []byte) int64 {
-	var b [104]byte
+// eventSum makes checksums of events. It keeps the fields of fixed size, which come first, in one place.
+type eventSum [104]byte
+
+func (b *eventSum) event(e *events.Event, encoded []byte) int64 {
 	b[0] = byte(e.Type)
 	binary.LittleEndian.PutUint64(b[8:], e.Sequence)
 	binary.LittleEndian.PutUint64(b[16:], uint64(e.Time)) //nolint:gosec // the bit pattern
@@ -100,10 +101,11 @@ func (s *reads) sumsOf(ctx context.Context, query string, check func(*sql.Rows) 
 func checkEvent(rows *sql.Rows) (string, bool, error) {
 	var position, topic, seq, sum int64
 	var e events.Event
+	var of eventSum
 	var data sql.RawBytes
 	err := rows.Scan(&position, &sum, &topic, fixed(e.Stream[:]), &seq, fixed(e.ID[:]), &e.Time, fixed(e.Cause[:]), fixed(e.Prev[:]), &data)
 	e.Type, e.Sequence = events.Type(topic), uint64(seq) //nolint:gosec // compared
-	return fmt.Sprintf("events position %d", position), err == nil && sum == sumEvent(&e, data), err
+	return fmt.Sprintf("events position %d", position), err == nil && sum == of.event(&e, data), err
 }
 
 func checkMessage(rows *sql.Rows) (string, bool, error) {

@@ -29,6 +29,7 @@ type writer struct {
 	stmts    map[string]*sqlite3.SQLiteStmt
 	tables   map[*table]*[len(sizes)]*sqlite3.SQLiteStmt
 	args     []driver.NamedValue // of the statement that is being bound
+	sum      eventSum
 	fatal    error
 	topics   map[string]int64
 	heads    map[events.ID]uint64 // last sequence of streams that go on; what is not here is looked up
