@@ -62,8 +62,15 @@ func (r *Run) nextCancel() (Decision, bool) {
 }
 
 // Event makes the event that records the decision, without id, time and place in the chain.
-func (d Decision) Event(r *Run) Event {
-	return Event{Stream: r.ID, Type: d.Type, Data: Data{Stage: d.stageName(r), Reason: d.Reason, Class: d.Class}}
+func (d Decision) Event(r *Run) (e Event) {
+	d.Record(r, &e)
+	return e
+}
+
+// Record fills in the event that records the decision, as Event does, where it lies: an event is large.
+func (d Decision) Record(r *Run, e *Event) {
+	e.Stream, e.Type = r.ID, d.Type
+	e.Data.Stage, e.Data.Reason, e.Data.Class = d.stageName(r), d.Reason, d.Class
 }
 
 // stageName gives the stage that the decision is about: for a run that fails, the one that failed first.
@@ -88,21 +95,27 @@ func (r *Run) appendDecisions(due []Decision) []Decision {
 		return due
 	}
 	due = append(due, first)
+	ready := 0
 	switch first.Type {
 	case StageCancelled:
 		return r.appendCancels(due, first)
 	case StageSkipped:
-		for _, i := range r.doomed[1:] {
-			r.steps++
-			if d, ok := r.skip(int(i)); ok {
-				due = append(due, d)
-			}
-		}
-		return r.appendReady(due, 0)
+		due = r.appendSkips(due)
 	case StageQueued:
-		return r.appendReady(due, 1)
+		ready = 1
 	case RunStarted:
-		return r.appendReady(due, 0)
+	default:
+		return due
+	}
+	return r.appendReady(due, ready)
+}
+
+func (r *Run) appendSkips(due []Decision) []Decision {
+	for _, i := range r.doomed[1:] {
+		r.steps++
+		if d, ok := r.skip(int(i)); ok {
+			due = append(due, d)
+		}
 	}
 	return due
 }

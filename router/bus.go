@@ -22,6 +22,12 @@ type bus struct {
 	topics   [256][]chan *message.Message
 	produced []*schedule.Work // by the handler of the message that is being delivered
 	closed   bool
+	calls    chan func() // handlers that want the loop's goroutine
+	called   chan struct{}
+}
+
+func newBus(e *Engine) *bus {
+	return &bus{engine: e, calls: make(chan func()), called: make(chan struct{})}
 }
 
 // Subscribe gives the channel of an event type.
@@ -87,16 +93,39 @@ func (b *bus) deliver(r *events.Run, e *events.Event) bool {
 		msg := message.NewMessage("", nil)
 		msg.SetContext(&schedule.Work{Context: context.Background(), Event: e, Run: r})
 		ch <- msg
-		select {
-		case <-msg.Acked():
-			if err := b.take(); err != nil {
-				b.engine.o.Logger.Error().Err(err).Msg("what a handler produced is refused")
-				return false
-			}
-		case <-msg.Nacked():
+		if !b.await(msg) {
 			b.produced = b.produced[:0]
+			return false
+		}
+		if err := b.take(); err != nil {
+			b.engine.o.Logger.Error().Err(err).Msg("what a handler produced is refused")
 			return false
 		}
 	}
 	return true
+}
+
+// await waits until a message is acked or nacked, and runs its handler meanwhile.
+func (b *bus) await(msg *message.Message) (acked bool) {
+	for {
+		select {
+		case call := <-b.calls:
+			call()
+			b.called <- struct{}{}
+		case <-msg.Acked():
+			return true
+		case <-msg.Nacked():
+			return false
+		}
+	}
+}
+
+// lend runs a handler on the loop's goroutine, which waits for it anyway. Watermill starts a goroutine for each message;
+// its stack would have to grow for every one of them, which takes longer than the handler.
+func (b *bus) lend(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) (produced []*message.Message, err error) {
+		b.calls <- func() { produced, err = h(msg) }
+		<-b.called
+		return produced, err
+	}
 }

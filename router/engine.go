@@ -149,7 +149,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{o: o, idle: make(chan *body), inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
 		done: make(chan struct{}), stopLoop: make(chan struct{}), committed: make(chan struct{}), pipelines: map[string]*registered{}, bodies: map[events.ID]map[uint64]*body{}}
 	e.schedule = &schedule.Handler{Worker: o.Owner, Stopped: e.stopping.Load}
-	e.bus = &bus{engine: e}
+	e.bus = newBus(e)
 	e.reset()
 	return e, e.wire(slices.Concat(Builtin(e.schedule), o.Handlers))
 }

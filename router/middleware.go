@@ -53,15 +53,20 @@ func (e *Engine) park(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// correlate gives produced messages the context of the message that led to them, unless they brought their own.
-func correlate(h message.HandlerFunc) message.HandlerFunc {
+// collect takes what a handler has produced into the unit of work, with the context of the message that led to it unless
+// it brought its own. Nothing is left for the router to publish: its own way there costs five contexts, a map and, since
+// each message has a new goroutine, a larger stack.
+func (e *Engine) collect(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
+		if err != nil {
+			return nil, err
+		}
 		for _, p := range produced {
 			if _, ok := schedule.WorkOf(p); !ok {
 				p.SetContext(msg.Context())
 			}
 		}
-		return produced, err
+		return nil, e.bus.Publish(anyTopic, produced...)
 	}
 }

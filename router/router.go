@@ -29,8 +29,9 @@ func (e *Engine) chain() []message.HandlerMiddleware {
 	return []message.HandlerMiddleware{
 		e.measure,            // metrics hook: handler, topic, duration, error
 		e.park,               // a message that keeps failing is set aside with its reason; the rest goes on
+		e.bus.lend,           // the loop lends its goroutine to the handler
 		middleware.Recoverer, // a panic is an error
-		correlate,            // produced messages live in the unit of work of the message that led to them
+		e.collect,            // what is produced goes into the unit of work
 	}
 }
 

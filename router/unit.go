@@ -31,7 +31,7 @@ type unit struct {
 	claims     []claim           // stages claimed in this unit
 	starts     []*body           // to start once the unit is durable
 	interrupts []*body           // to interrupt once the unit is durable
-	finished   []*finished // outcomes in this unit
+	finished   []*finished       // outcomes in this unit
 	replies    []func(error)
 	parked     *storage.ParkedRow
 	scratch    []byte

@@ -35,6 +35,7 @@ type Subject struct {
 // watch sees what the load generator has to wait for.
 type watch struct {
 	ended   chan events.ID
+	hopping bool         // one run at a time: the time between two stages means something
 	exits   atomic.Int64 // Unix nanoseconds of the last task's return
 	mu      sync.Mutex
 	hops    times
@@ -60,7 +61,7 @@ func (s *Subject) Handlers() []router.Handler {
 // Task is the no-op stage. It notes the time from one stage's end to the next one's start.
 func (s *Subject) Task(_ context.Context, call *executor.TaskCall) error {
 	now := time.Now().UnixNano()
-	if last := s.watch.exits.Load(); last > 0 && call.Stage != "s00000" {
+	if last := s.watch.exits.Load(); s.watch.hopping && last > 0 && call.Stage != "s00000" {
 		s.watch.mu.Lock()
 		if len(s.watch.hops) < 1<<20 {
 			s.watch.hops = append(s.watch.hops, time.Duration(now-last))
@@ -178,6 +179,7 @@ func (s *Subject) chains(ctx context.Context, l Load) (Done, error) {
 	if err := s.register(tasks("five", five, false)); err != nil {
 		return Done{}, err
 	}
+	s.watch.hopping = l.Flight == 1
 	begin := time.Now()
 	next := make(chan int, l.Flight)
 	var failed atomic.Pointer[error]

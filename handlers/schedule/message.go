@@ -32,16 +32,18 @@ func WorkOf(msg *message.Message) (*Work, bool) {
 	return w, ok
 }
 
-// Produce makes the message that carries a new event. The event's id, time, place in the chain and bytes come from the
-// unit of work that takes it in.
-func Produce(ctx context.Context, e events.Event, run *events.Run) *message.Message {
-	var made struct { // one piece of memory for all three
-		message message.Message
-		work    Work
-		event   events.Event
-	}
-	p := &made
-	p.event, p.work = e, Work{Context: ctx, Event: &p.event, Run: run}
+// produced is a message with what it carries, in one piece of memory.
+type produced struct {
+	message message.Message
+	work    Work
+	event   events.Event
+}
+
+// Produce makes a message that carries a new event, which the caller fills in. The event's id, time, place in the chain
+// and bytes come from the unit of work that takes it in.
+func Produce(ctx context.Context, run *events.Run) (*message.Message, *events.Event) {
+	p := new(produced)
+	p.work = Work{Context: ctx, Event: &p.event, Run: run}
 	p.message.SetContext(&p.work)
-	return &p.message
+	return &p.message, &p.event
 }

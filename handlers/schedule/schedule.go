@@ -35,13 +35,15 @@ func (h *Handler) Schedule(msg *message.Message) ([]*message.Message, error) {
 		return nil, nil
 	}
 	produced := make([]*message.Message, len(decisions))
-	for i, d := range decisions {
-		e := d.Event(w.Run)
+	for i := range decisions {
+		d := &decisions[i]
+		var e *events.Event
+		produced[i], e = Produce(w.Context, w.Run)
+		d.Record(w.Run, e)
 		if d.Type == events.StageQueued {
-			h.claimOrWait(w.Run, d.Stage, &e)
+			h.claimOrWait(w.Run, d.Stage, e)
 		}
 		e.Cause = w.Event.ID
-		produced[i] = Produce(w.Context, e, w.Run)
 	}
 	return produced, nil
 }
