@@ -127,9 +127,9 @@ func (a *app) subjectCommand() *cobra.Command {
 
 func (a *app) subject(ctx context.Context, l bench.Load) error {
 	s := bench.NewSubject()
-	a.tasks["noop"] = s.Task
+	a.tasks["noop"], a.tasks["held"] = s.Task, s.Held
 	a.tune = func(steps *stage.Steps, o *router.Options) {
-		o.Handlers, o.Runner, o.ProcessSlots = s.Handlers(), s.Runner(steps), 2
+		o.Handlers, o.Runner, o.ProcessSlots, o.MaxLive = s.Handlers(), s.Runner(steps), 2, 1_000_000
 	}
 	n, err := a.open(a.quietLogger(), nil)
 	if err != nil {

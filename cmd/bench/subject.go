@@ -41,11 +41,12 @@ type watch struct {
 	hops    times
 	bodies  times
 	started chan time.Time
+	release chan struct{} // closed when held stages may end
 }
 
 // NewSubject makes the hooks; give them to the engine, then set Engine and Dir.
 func NewSubject() *Subject {
-	return &Subject{watch: &watch{ended: make(chan events.ID, 1<<16), started: make(chan time.Time, 1024)}}
+	return &Subject{watch: &watch{ended: make(chan events.ID, 1<<16), started: make(chan time.Time, 1024), release: make(chan struct{})}}
 }
 
 // Handlers tells the load generator when a run has ended.

@@ -3,6 +3,9 @@ package sqlite
 // Checkpoint is what the timer calls.
 func (s *Store) Checkpoint() error { return s.writer.checkpoint() }
 
+// RunsQuery is the text of a list of runs.
+var RunsQuery = runsQuery
+
 // Pragma reads a setting of the writer's connection.
 func (s *Store) Pragma(name string) (string, error) {
 	s.writer.connLock.Lock()

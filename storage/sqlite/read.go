@@ -196,11 +196,34 @@ func limitOf(p storage.Page) int {
 
 // Runs lists runs, newest first.
 func (s *reads) Runs(ctx context.Context, f storage.RunFilter) ([]storage.RunRow, error) {
-	var w where
-	w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
-	w.add(f.State != events.None, "state = ?", int64(f.State))
-	w.add(!f.After.IsZero(), "id < ?", f.After[:])
-	return list(ctx, s, scanRun, `SELECT `+runColumns+` FROM runs`+w.String()+` ORDER BY id DESC LIMIT ?`, append(w.args, limitOf(f.Page))...)
+	query, args := runsQuery(f)
+	return list(ctx, s, scanRun, query, args...)
+}
+
+// runsQuery looks for what has ended and for what has not in an index of their own, so that a filter costs no scan. The
+// conditions of the indexes stand in the text: SQLite must see them.
+func runsQuery(f storage.RunFilter) (query string, args []any) {
+	const order = ` ORDER BY id DESC LIMIT ?`
+	halves := []string{"true"}
+	switch {
+	case f.State == events.None && f.Pipeline != "":
+		halves = []string{"state <= 2", "state >= 3"}
+	case f.State > events.Completed && f.Pipeline == "":
+		halves = []string{fmt.Sprintf("state > 3 AND state = %d", f.State)}
+	case f.State.Terminal():
+		halves = []string{fmt.Sprintf("state >= 3 AND state = %d", f.State)}
+	case f.State != events.None:
+		halves = []string{fmt.Sprintf("state <= 2 AND state = %d", f.State)}
+	}
+	parts := make([]string, len(halves))
+	for i, half := range halves {
+		w := where{terms: []string{half}}
+		w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
+		w.add(!f.After.IsZero(), "id < ?", f.After[:])
+		parts[i] = `SELECT * FROM (SELECT ` + runColumns + ` FROM runs` + w.String() + order + `)`
+		args = append(append(args, w.args...), limitOf(f.Page))
+	}
+	return strings.Join(parts, ` UNION ALL `) + order, append(args, limitOf(f.Page))
 }
 
 // Unfinished lists pending and running runs, oldest first.

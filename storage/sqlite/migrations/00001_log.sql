@@ -48,7 +48,7 @@ CREATE TABLE runs (
     CHECK ((state >= 3) = (ended IS NOT NULL))
 ) WITHOUT ROWID;
 CREATE INDEX runs_unfinished ON runs (id) WHERE state <= 2;
-CREATE INDEX runs_by_pipeline ON runs (pipeline, id);
+CREATE INDEX runs_ended ON runs (pipeline, id) WHERE state >= 3;
 CREATE INDEX runs_not_completed ON runs (state, id) WHERE state > 3;
 
 CREATE TABLE stages (
