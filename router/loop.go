@@ -129,8 +129,8 @@ func (e *Engine) send(u *unit) {
 	for _, c := range u.claims {
 		u.starts = append(u.starts, e.newBody(c))
 	}
-	if len(e.inputs) == 0 && e.stored.Load() == e.sent {
-		e.commitOne(u) // nothing to prepare meanwhile: the hand-over would only cost time
+	if len(u.batch.Events) <= fewEvents && len(e.inputs) == 0 && e.stored.Load() == e.sent {
+		e.commitOne(u) // little, and nothing to prepare meanwhile: the hand-over would only cost time
 		return
 	}
 	e.sent++
