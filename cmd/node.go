@@ -72,6 +72,11 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	if n.artifacts, err = artifacts.Open(filepath.Join(dir, "artifacts")); err != nil {
 		return nil, err
 	}
+	if removed, err := n.artifacts.Sweep(); err != nil {
+		return nil, err
+	} else if removed > 0 {
+		logger.Info().Int("files", removed).Msg("removed artifacts that were never finished")
+	}
 	poolRandomness()
 	debug.SetGCPercent(gcPercent)
 	owner := dir

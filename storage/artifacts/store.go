@@ -100,6 +100,33 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
+// Sweep removes what dead processes have left in tmp/ and gives the number of files. Nobody else may write to the store
+// meanwhile: the caller holds the lock of the data directory.
+func (s *Store) Sweep() (removed int, err error) {
+	f, err := s.temps.Open(".")
+	if err != nil {
+		return 0, fmt.Errorf("sweep artifacts: %w", err)
+	}
+	names, err := f.Readdirnames(-1)
+	err = errors.Join(err, f.Close())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if s.live[name] {
+			continue
+		}
+		if gone := s.temps.RemoveAll(name); gone != nil {
+			err = errors.Join(err, gone)
+			continue
+		}
+		removed++
+	}
+	if err != nil {
+		return removed, fmt.Errorf("sweep artifacts: %w", err)
+	}
+	return removed, nil
+}
+
 // Stat gives the size of an artifact. The error of one that is not there is storage.ErrNotFound.
 func (s *Store) Stat(d events.Digest) (Info, error) {
 	size, err := s.lookup(d)

@@ -338,6 +338,31 @@ func TestCheckNamesWhatDoesNotBelong(t *testing.T) {
 	})
 }
 
+// TestSweep: what a killed process left goes, what is being written stays.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	kept := put(t, s, "kept")
+	for _, name := range []string{"left", "more"} {
+		want(t, os.WriteFile(filepath.Join(dir, "tmp", name), []byte("half"), 0o400), nil)
+	}
+	r, w := io.Pipe()
+	done := make(chan error)
+	go func() {
+		_, err := s.Put(context.Background(), r)
+		done <- err
+	}()
+	_, err := w.Write(make([]byte, small+1))
+	want(t, err, nil)
+	removed, err := s.Sweep()
+	want(t, err, nil)
+	want(t, removed, 2)
+	want(t, w.Close(), nil)
+	want(t, <-done, nil)
+	want(t, s.Has(kept.Digest), true)
+	want(t, problems(t, s), []string(nil))
+}
+
 // TestCheckBesidesAPut: what this process is still writing is no leftover.
 func TestCheckBesidesAPut(t *testing.T) {
 	t.Parallel()
