@@ -52,9 +52,35 @@ func TestPragmasAreReadBack(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), sqlite.Options{})
 	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000", "foreign_keys": "1",
-		"trusted_schema": "0", "wal_autocheckpoint": "16000", "journal_size_limit": "67108864"} {
+		"trusted_schema": "0", "journal_size_limit": "67108864"} {
 		if have, err := s.Pragma(name); err != nil || have != want {
 			t.Errorf("%s is %q, not %q: %v", name, have, want, err)
+		}
+	}
+}
+
+// TestLogIsAsLongAsCommitsAreLarge: small commits keep the write-ahead log short, large ones make it long, and back.
+func TestLogIsAsLongAsCommitsAreLarge(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), sqlite.Options{})
+	m := &storetest.Maker{}
+	g, plan := storetest.Plan("p", 5)
+	for _, c := range []struct {
+		runs int
+		want string
+	}{{1, "1000"}, {40, "16000"}, {1, "1000"}} {
+		for range 60 {
+			batch := &storage.Batch{}
+			for range c.runs {
+				f := m.Begin(g, plan, m.ID())
+				f.Finish()
+				one := f.Take()
+				batch.Events, batch.Runs, batch.Stages = append(batch.Events, one.Events...), append(batch.Runs, one.Runs...), append(batch.Stages, one.Stages...)
+			}
+			must(t, s.Commit(batch))
+		}
+		if have, err := s.Pragma("wal_autocheckpoint"); err != nil || have != c.want {
+			t.Errorf("after commits of %d runs the log has %s pages, not %s: %v", c.runs, have, c.want, err)
 		}
 	}
 }

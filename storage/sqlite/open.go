@@ -240,7 +240,7 @@ func openWriter(path string) (*sqlite3.SQLiteConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA wal_autocheckpoint=16000", "PRAGMA cache_size=-16384"} {
+	for _, setting := range []string{"PRAGMA trusted_schema=OFF", "PRAGMA journal_size_limit=67108864", "PRAGMA cache_size=-16384"} {
 		if _, err := conn.Exec(setting, nil); err != nil {
 			return nil, errors.Join(damage(err), conn.Close())
 		}
