@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -46,7 +47,19 @@ var utf8BOM = []byte("\xef\xbb\xbf")
 // DecodeStrict reads one JSON value: map[string]any, []any, string, json.Number, bool or nil. Numbers keep their text.
 // The error is a *DecodeError. A UTF-8 byte order mark in front is dropped, as RFC 8259 allows.
 func DecodeStrict(text []byte) (any, error) {
-	d := decoder{text: text}
+	return decode(text, true)
+}
+
+// CheckStrict gives the error that DecodeStrict gives, and makes no value: of a sound text it copies next to nothing.
+func CheckStrict(text []byte) error {
+	_, err := decode(text, false)
+	return err
+}
+
+func decode(text []byte, build bool) (any, error) {
+	d, _ := decoders.Get().(*decoder)
+	defer d.release()
+	d.text, d.build = text, build
 	if bytes.HasPrefix(text, utf8BOM) {
 		d.at = len(utf8BOM)
 	}
@@ -62,16 +75,35 @@ func DecodeStrict(text []byte) (any, error) {
 	return v, nil
 }
 
-// decoder is a recursive descent over the whole text.
+// decoder is a recursive descent over the whole text. Where it does not build, it gives nil for each value.
 type decoder struct {
-	text []byte
-	at   int
-	path []token
+	text      []byte
+	at        int
+	build     bool
+	path      []token
+	seen      []seenKey // of all objects that are open, those of the innermost last
+	folded    []byte    // the last key, folded
+	unescaped []byte    // the last string that had escapes, without them
 }
 
-// token is one step of the way to the current value: a key, or an index where key is unset.
+// decoders keeps the buffers of decoders that are done.
+var decoders = sync.Pool{New: func() any {
+	return &decoder{path: make([]token, 0, MaxDepth), seen: make([]seenKey, 0, few), folded: make([]byte, 0, 64), unescaped: make([]byte, 0, 256)}
+}}
+
+const maxKept = 64 << 10 // bytes; a longer buffer is left to the garbage collector
+
+// release keeps the buffers, and nothing of the text. MaxDepth and few bound path and seen.
+func (d *decoder) release() {
+	if max(cap(d.folded), cap(d.unescaped)) <= maxKept {
+		*d = decoder{path: d.path[:0], seen: d.seen[:0], folded: d.folded, unescaped: d.unescaped}
+		decoders.Put(d)
+	}
+}
+
+// token is one step of the way to the current value: the key at a place of the text, or an index.
 type token struct {
-	key   string
+	key   int
 	index int
 	array bool
 }
@@ -87,7 +119,7 @@ func (d *decoder) failAt(at int, code, format string, args ...any) error {
 		if t.array {
 			pointer.WriteString(strconv.Itoa(t.index))
 		} else {
-			pointer.WriteString(escapePointer(t.key))
+			pointer.WriteString(escapePointer(string(d.stringAt(t.key))))
 		}
 	}
 	return &DecodeError{Code: code, Pointer: pointer.String(), Offset: int64(at), What: fmt.Sprintf(format, args...)}
@@ -123,7 +155,7 @@ func (d *decoder) value() (any, error) {
 	case c == '[':
 		return d.array()
 	case c == '"':
-		return d.str()
+		return d.quoted()
 	case c == '-' || c >= '0' && c <= '9':
 		return d.number()
 	case d.literal("true"):
@@ -139,7 +171,7 @@ func (d *decoder) value() (any, error) {
 }
 
 func (d *decoder) literal(word string) bool {
-	if bytes.HasPrefix(d.text[d.at:], []byte(word)) {
+	if len(d.text)-d.at >= len(word) && string(d.text[d.at:d.at+len(word)]) == word {
 		d.at += len(word)
 		return true
 	}
@@ -170,7 +202,10 @@ func (d *decoder) array() (any, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
 	}
-	items := []any{}
+	var items []any
+	if d.build {
+		items = []any{}
+	}
 	if d.peek() == ']' {
 		d.at++
 		return items, nil
@@ -181,7 +216,9 @@ func (d *decoder) array() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, v)
+		if d.build {
+			items = append(items, v)
+		}
 		more, err := d.next(']')
 		if err != nil {
 			return nil, err
@@ -214,12 +251,15 @@ func (d *decoder) object() (any, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
 	}
-	o := map[string]any{}
+	var o map[string]any
+	if d.build {
+		o = map[string]any{}
+	}
 	if d.peek() == '}' {
 		d.at++
 		return o, nil
 	}
-	var keys folded
+	keys := scope{first: len(d.seen)}
 	for {
 		if err := d.member(o, &keys); err != nil {
 			return nil, err
@@ -229,13 +269,15 @@ func (d *decoder) object() (any, error) {
 			return nil, err
 		}
 		if !more {
-			return o, nil
+			break
 		}
 	}
+	d.seen = d.seen[:keys.first]
+	return o, nil
 }
 
 // member reads one `"key": value`.
-func (d *decoder) member(o map[string]any, keys *folded) error {
+func (d *decoder) member(o map[string]any, keys *scope) error {
 	start := d.at
 	if d.peek() != '"' {
 		return d.unexpected("a key in quotes")
@@ -244,23 +286,31 @@ func (d *decoder) member(o map[string]any, keys *folded) error {
 	if err != nil {
 		return err
 	}
-	d.path = append(d.path, token{key: key})
-	if _, twice := o[key]; twice {
-		return d.failAt(start, CodeDup, "the key %q stands twice", shorten(key))
+	d.path = append(d.path, token{key: start})
+	if other, clash := d.see(keys, key, start); clash {
+		if bytes.Equal(other, key) {
+			return d.failAt(start, CodeDup, "the key %q stands twice", shorten(string(key)))
+		}
+		return d.failAt(start, CodeCase, "the keys %q and %q differ only by case", shorten(string(other)), shorten(string(key)))
 	}
-	if other, clash := keys.add(key); clash {
-		return d.failAt(start, CodeCase, "the keys %q and %q differ only by case", shorten(other), shorten(key))
+	var name string
+	if d.build {
+		name = string(key) // the value may overwrite the key
 	}
 	if d.space(); d.peek() != ':' {
 		return d.unexpected("':'")
 	}
 	d.at++
 	d.space()
-	o[key], err = d.value()
-	if err == nil { // else the path says where
-		d.path = d.path[:len(d.path)-1]
+	v, err := d.value()
+	if err != nil { // the path says where
+		return err
 	}
-	return err
+	if d.build {
+		o[name] = v
+	}
+	d.path = d.path[:len(d.path)-1]
+	return nil
 }
 
 func (d *decoder) number() (any, error) {
@@ -271,44 +321,85 @@ func (d *decoder) number() (any, error) {
 		}
 		return nil, d.fail(CodeSyntax, "not a JSON number")
 	}
-	text := string(d.text[d.at : d.at+n])
-	if !fits(text) {
-		return nil, d.fail(CodeNumber, "%s is outside the range of numbers", shorten(text))
+	text := d.text[d.at : d.at+n]
+	if !fits(string(text)) {
+		return nil, d.fail(CodeNumber, "%s is outside the range of numbers", shorten(string(text)))
 	}
 	d.at += n
 	if c := d.peek(); c >= '0' && c <= '9' {
 		return nil, d.fail(CodeSyntax, "a number begins with 0")
 	}
+	if !d.build {
+		return nil, nil //nolint:nilnil // no value is asked for
+	}
 	return json.Number(text), nil
 }
 
-func (d *decoder) str() (string, error) {
+func (d *decoder) quoted() (any, error) {
+	s, err := d.str()
+	if err != nil || !d.build {
+		return nil, err
+	}
+	return string(s), nil
+}
+
+// str reads a string. It is a part of the text or, when it has escapes, a copy that holds until the next one.
+func (d *decoder) str() ([]byte, error) {
 	d.at++
-	start := d.at
-	for d.at < len(d.text) {
-		switch c := d.text[d.at]; c {
+	start, copied := d.at, false
+	d.unescaped = d.unescaped[:0]
+	for {
+		d.at += plainLength(d.text[d.at:])
+		switch d.peek() {
 		case '"':
+			s := d.text[start:d.at]
 			d.at++
-			return string(d.text[start : d.at-1]), nil
+			if copied {
+				d.unescaped = append(d.unescaped, s...)
+				s = d.unescaped
+			}
+			return s, nil
 		case '\\':
-			return d.escaped(d.text[start:d.at])
+			d.unescaped = append(d.unescaped, d.text[start:d.at]...)
+			r, err := d.escape()
+			if err != nil {
+				return nil, err
+			}
+			d.unescaped = utf8.AppendRune(d.unescaped, r)
+			start, copied = d.at, true
 		default:
-			if err := d.char(c); err != nil {
-				return "", err
+			if err := d.char(); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return "", d.unexpected("the closing quote")
 }
 
-// char steps over one character that stands for itself.
-func (d *decoder) char(c byte) error {
-	switch {
-	case c < ' ':
+// plainLength gives how many bytes at the start of b are ASCII that stands for itself in a string.
+func plainLength(b []byte) int {
+	for i, c := range b {
+		if !verbatim[c] {
+			return i
+		}
+	}
+	return len(b)
+}
+
+var verbatim = func() (is [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
+
+// char steps over one character that is no such byte but stands for itself.
+func (d *decoder) char() error {
+	if d.at >= len(d.text) {
+		return d.unexpected("the closing quote")
+	}
+	c := d.text[d.at]
+	if c < ' ' {
 		return d.fail(CodeSyntax, "a bare control character 0x%02x in a string", c)
-	case c < utf8.RuneSelf:
-		d.at++
-		return nil
 	}
 	r, size := utf8.DecodeRune(d.text[d.at:])
 	if r == utf8.RuneError && size == 1 {
@@ -316,32 +407,6 @@ func (d *decoder) char(c byte) error {
 	}
 	d.at += size
 	return nil
-}
-
-// escaped reads on at the first backslash of a string.
-func (d *decoder) escaped(head []byte) (string, error) {
-	out := append(make([]byte, 0, len(head)+32), head...)
-	for d.at < len(d.text) {
-		c := d.text[d.at]
-		switch c {
-		case '"':
-			d.at++
-			return string(out), nil
-		case '\\':
-			r, err := d.escape()
-			if err != nil {
-				return "", err
-			}
-			out = utf8.AppendRune(out, r)
-		default:
-			start := d.at
-			if err := d.char(c); err != nil {
-				return "", err
-			}
-			out = append(out, d.text[start:d.at]...)
-		}
-	}
-	return "", d.unexpected("the closing quote")
 }
 
 const escapes = `""\\//` + "b\bf\fn\nr\rt\t" // pairs: letter, character

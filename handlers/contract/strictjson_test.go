@@ -22,7 +22,7 @@ func TestDecodeStrictKeepsNumbers(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"9007199254740993", "1152921506151679042", "1.417566161e+09", "-0", "0.1", "1E-7",
 		"9223372036854775807", "-9223372036854775808", "1e308", "5e-324", "0e-999", "0.0000"} {
-		got, err := DecodeStrict([]byte(text))
+		got, err := both(t, []byte(text))
 		want(t, err, nil)
 		want(t, got, any(json.Number(text)))
 	}
@@ -37,11 +37,11 @@ func TestDecodeStrictAccepts(t *testing.T) {
 		`"\u0000"`:                    "\x00", `{"":1}`: map[string]any{"": json.Number("1")}, `"é€😀"`: "é€😀",
 		`"\ud83d\ude00"`: "😀",
 	} {
-		got, err := DecodeStrict([]byte(text))
+		got, err := both(t, []byte(text))
 		want(t, err, nil)
 		want(t, got, value)
 	}
-	v, err := DecodeStrict([]byte(strings.Repeat("[", 64) + strings.Repeat("]", 64)))
+	v, err := both(t, []byte(strings.Repeat("[", 64)+strings.Repeat("]", 64)))
 	want(t, err, nil)
 	for range 63 {
 		v = v.([]any)[0]
@@ -81,7 +81,7 @@ func TestDecodeStrictRefuses(t *testing.T) {
 		{`01`, CodeSyntax, ""}, {`-`, CodeSyntax, ""}, {`1.`, CodeSyntax, ""}, {`.5`, CodeSyntax, ""}, {`+1`, CodeSyntax, ""}, {`1e`, CodeSyntax, ""},
 		{`tru`, CodeSyntax, ""}, {`nul`, CodeSyntax, ""}, {"\xff\xfe1\x00", CodeEncoding, ""},
 	} {
-		_, err := DecodeStrict([]byte(c.text))
+		_, err := both(t, []byte(c.text))
 		var bad *DecodeError
 		if !errors.As(err, &bad) {
 			t.Errorf("%.40q was accepted", c.text)
@@ -95,19 +95,19 @@ func TestDecodeStrictRefuses(t *testing.T) {
 
 func TestDecodeErrorNamesTheByte(t *testing.T) {
 	t.Parallel()
-	_, err := DecodeStrict([]byte(`{"a":1,"a":2}`))
+	_, err := both(t, []byte(`{"a":1,"a":2}`))
 	want(t, err.Error(), `E_JSON_DUP: the key "a" stands twice at /a (byte 7)`)
-	_, err = DecodeStrict([]byte("{\"a\x1b\":1,"))
+	_, err = both(t, []byte("{\"a\x1b\":1,"))
 	want(t, err.Error(), `E_JSON_SYNTAX: a bare control character 0x1b in a string (byte 3)`)
 }
 
-// FuzzDecodeStrict: what is accepted, encoding/json accepts as well and reads as the same value.
+// FuzzDecodeStrict: what is accepted, encoding/json accepts as well and reads as the same value. CheckStrict agrees.
 func FuzzDecodeStrict(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,2.5e3,"x\u00e9\ud83d\ude00",null,true]}`, `[[[]]]`, `"\ud800"`, "\"\xff\"", `{"a":1,"A":2}`, `-0.0e+1`, ` 1 `} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := DecodeStrict(text)
+		got, err := both(t, text)
 		if err != nil {
 			var bad *DecodeError
 			if !errors.As(err, &bad) || bad.Offset < 0 || bad.Offset > int64(len(text)) {
@@ -131,6 +131,14 @@ func BenchmarkDecodeStrict(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {
 			if _, err := DecodeStrict(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("check", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			if err := CheckStrict(text); err != nil {
 				b.Fatal(err)
 			}
 		}

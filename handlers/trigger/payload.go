@@ -13,13 +13,12 @@ import (
 	"github.com/apollo-11/apollo/handlers/contract"
 )
 
-// payloadOf holds the body against its media type and reads JSON strictly. The payload is that of a JSON object, else nil;
-// a refusal comes with the status to answer.
-func payloadOf(contentType string, body []byte) (payload map[string]any, status int, refusal *Refusal) {
-	media, _, err := mime.ParseMediaType(contentType)
-	switch {
-	case contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")):
-	case err == nil && media == "application/x-www-form-urlencoded":
+// payloadOf holds the body against its media type and checks JSON strictly. The payload is that of a JSON object, if it is
+// wanted, else nil; a refusal comes with the status to answer.
+func payloadOf(contentType string, body []byte, wanted bool) (payload map[string]any, status int, refusal *Refusal) {
+	switch media := mediaType(contentType); {
+	case media == "application/json" || strings.HasSuffix(media, "+json"):
+	case media == "application/x-www-form-urlencoded":
 		form, err := url.ParseQuery(string(body))
 		if err != nil {
 			return nil, http.StatusBadRequest, &Refusal{"E_FORM", "the form cannot be read"}
@@ -31,7 +30,7 @@ func payloadOf(contentType string, body []byte) (payload map[string]any, status 
 	default:
 		return nil, http.StatusUnsupportedMediaType, &Refusal{"E_MEDIA_TYPE", "a hook takes application/json or a form"}
 	}
-	value, err := contract.DecodeStrict(body)
+	payload, err := object(body, wanted)
 	if err != nil {
 		code := "E_JSON"
 		if e, ok := errors.AsType[*contract.DecodeError](err); ok {
@@ -39,16 +38,47 @@ func payloadOf(contentType string, body []byte) (payload map[string]any, status 
 		}
 		return nil, http.StatusBadRequest, &Refusal{code, err.Error()}
 	}
-	payload, _ = value.(map[string]any)
 	return payload, 0, nil
+}
+
+// mediaType gives what a header says without its parameters: JSON when it is empty, nothing when it cannot be read.
+func mediaType(contentType string) string {
+	if contentType == "" || contentType == "application/json" {
+		return "application/json"
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ""
+	}
+	return media
+}
+
+func object(text []byte, wanted bool) (map[string]any, error) {
+	if !wanted {
+		return nil, contract.CheckStrict(text)
+	}
+	value, err := contract.DecodeStrict(text)
+	o, _ := value.(map[string]any)
+	return o, err
+}
+
+// readsPayload reports whether a payload is looked at, and not only checked.
+func (to *route) readsPayload() bool {
+	_, field := to.key()
+	return field != "" || to.scheme.asks()
+}
+
+// key gives the headers and the member of the payload that may name a delivery: what the hook says goes before the scheme.
+func (to *route) key() (headers []string, field string) {
+	if own, ok := strings.CutPrefix(to.Hook.Key, "header:"); ok {
+		return []string{own}, ""
+	}
+	return to.scheme.keys, to.scheme.field
 }
 
 // keyOf is what makes two posts the same: the header that the hook names, else what its scheme names, else the body.
 func keyOf(to *route, h http.Header, payload map[string]any, body []byte) string {
-	names, field := to.scheme.keys, to.scheme.field
-	if own, ok := strings.CutPrefix(to.Hook.Key, "header:"); ok {
-		names, field = []string{own}, ""
-	}
+	names, field := to.key()
 	for _, name := range names {
 		if v := h.Get(name); isKey(v) {
 			return v
@@ -66,7 +96,7 @@ func isKey(v string) bool {
 	return v != "" && len(v) <= maxKey && utf8.ValidString(v) && !strings.ContainsRune(v, 0)
 }
 
-// keptHeaders may be stored: what a pipeline may want to know, and nothing that opens a door.
+// keptHeaders may be stored: what a pipeline may want to know, and nothing that opens a door. The names are canonical.
 var keptHeaders = []string{"Content-Type", "User-Agent", "X-Github-Event", "X-Github-Delivery", "X-Gitlab-Event", "X-Gitea-Event",
 	"X-Gogs-Event", "X-Shopify-Topic", "X-Shopify-Shop-Domain", "X-Event-Key", "X-Slack-Retry-Num", "Webhook-Id", "Webhook-Timestamp",
 	"Ce-Id", "Ce-Type", "Ce-Source", "Ce-Specversion", "Ce-Subject", "Ce-Time", "Ce-Dataschema", "Traceparent"}
@@ -76,8 +106,8 @@ const maxHeader = 1 << 10 // bytes kept of one header
 func kept(h http.Header) map[string]string {
 	all := make(map[string]string, 4)
 	for _, name := range keptHeaders {
-		if v := h.Get(name); v != "" {
-			all[name] = strings.ToValidUTF8(v[:min(len(v), maxHeader)], "")
+		if v := h[name]; len(v) > 0 && v[0] != "" {
+			all[name] = strings.ToValidUTF8(v[0][:min(len(v[0]), maxHeader)], "")
 		}
 	}
 	return all

@@ -234,10 +234,13 @@ func slack(h http.Header, body []byte, secrets []string, now time.Time) *Refusal
 	return verdict(ok && one(offered, err, secrets, func(s string) []byte { return sum(s, []byte("v0:"+stamp+":"), body) }))
 }
 
+// asks reports whether the scheme's sender may ask a question in place of a delivery.
+func (s scheme) asks() bool { return s.name == "slack" }
+
 // challenge is what Slack wants to hear back before it uses an address. The question is signed as any post is, and
 // nothing that happened: no delivery comes of it.
 func challenge(to *route, payload map[string]any) (answer string, asked bool) {
-	if to.scheme.name != "slack" || payload["type"] != "url_verification" {
+	if !to.scheme.asks() || payload["type"] != "url_verification" {
 		return "", false
 	}
 	answer, asked = payload["challenge"].(string)

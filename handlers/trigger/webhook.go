@@ -164,7 +164,7 @@ func (h *Hooks) take(w http.ResponseWriter, r *http.Request, to *route, body []b
 		refuse(w, http.StatusUnauthorized, refusal.Code, refusal.Reason)
 		return
 	}
-	payload, status, refusal := payloadOf(r.Header.Get("Content-Type"), body)
+	payload, status, refusal := payloadOf(r.Header.Get("Content-Type"), body, to.readsPayload())
 	if refusal != nil {
 		h.remember(r.Context(), to, refusal)
 		refuse(w, status, refusal.Code, refusal.Reason)

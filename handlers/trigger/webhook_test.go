@@ -509,7 +509,7 @@ func TestSecretThatCannotBeRead(t *testing.T) {
 func TestKeyOfDelivery(t *testing.T) {
 	t.Parallel()
 	body := []byte(`{"id":"evt_1","event_id":"Ev1"}`)
-	payload, _, _ := payloadOf("", body)
+	payload, _, _ := payloadOf("", body, true)
 	digest := events.DigestOf(body).String()
 	for _, c := range []struct{ scheme, own, name, value, key string }{
 		{"github", "", "X-GitHub-Delivery", "d-1", "d-1"},
