@@ -34,17 +34,18 @@ func replayLog(ctx context.Context, s *sqlite.Store, verdict func(replayJSON) er
 		defer close(pages)
 		var after int64
 		for {
-			page, err := s.Scan(ctx, after, replayPage)
+			page := make([]storage.Record, replayPage)
+			n, err := s.Scan(ctx, after, page)
 			if err != nil {
 				failed <- err
 				return
 			}
 			select {
-			case pages <- page:
+			case pages <- page[:n]:
 			case <-ctx.Done():
 				return
 			}
-			if len(page) < replayPage {
+			if n < replayPage {
 				return
 			}
 			after = page[len(page)-1].Position
