@@ -3,6 +3,8 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"iter"
+	"sync"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
@@ -13,56 +15,75 @@ import (
 type logReplay struct {
 	store   *sqlite.Store
 	runs    map[events.ID]*events.Replayer
-	counts  map[events.ID]uint64
 	graphs  map[events.Digest]*events.Graph
 	heads   map[events.ID]events.Chain // of runs that have ended
 	verdict func(replayJSON) error
 	events  int
 }
 
-const replayPage = 4000
+const replayPage = 1000
 
 // replayLog gives the verdict of each run once its log has ended, and the number of events.
 func replayLog(ctx context.Context, s *sqlite.Store, verdict func(replayJSON) error) (int, error) {
-	l := &logReplay{store: s, runs: map[events.ID]*events.Replayer{}, counts: map[events.ID]uint64{}, graphs: map[events.Digest]*events.Graph{},
+	l := &logReplay{store: s, runs: map[events.ID]*events.Replayer{}, graphs: map[events.Digest]*events.Graph{},
 		heads: map[events.ID]events.Chain{}, verdict: verdict}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	pages := make(chan []storage.Record, 2)
-	failed := make(chan error, 1)
-	go func() {
-		defer close(pages)
-		var after int64
-		for {
-			page, err := s.Scan(ctx, after, replayPage)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case pages <- page:
-			case <-ctx.Done():
-				return
-			}
-			if len(page) < replayPage {
-				return
-			}
-			after = page[len(page)-1].Position
-		}
-	}()
-	for page := range pages {
+	var failed error
+	for page := range readAhead(ctx, s, &failed) {
 		for i := range page {
 			if err := l.step(ctx, &page[i].Sealed); err != nil {
 				return l.events, err
 			}
 		}
 	}
-	select {
-	case err := <-failed:
-		return l.events, err
-	default:
+	if failed != nil {
+		return l.events, failed
 	}
 	return l.events, l.end(ctx)
+}
+
+// readAhead gives the whole log by pages and reads the next page while one is used. It keeps no page for its user: the
+// memory goes round.
+func readAhead(ctx context.Context, s *sqlite.Store, failed *error) iter.Seq[[]storage.Record] {
+	return func(yield func([]storage.Record) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		empty, full := make(chan []storage.Record, 2), make(chan []storage.Record, 2)
+		for range cap(empty) {
+			empty <- make([]storage.Record, replayPage)
+		}
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			defer close(full)
+			*failed = scanPages(ctx, s, empty, full)
+		})
+		defer reader.Wait()
+		defer cancel()
+		for page := range full {
+			if !yield(page) {
+				return
+			}
+			empty <- page[:cap(page)]
+		}
+	}
+}
+
+// scanPages fills pages to the end of the log. Both channels hold all the pages there are.
+func scanPages(ctx context.Context, s *sqlite.Store, empty <-chan []storage.Record, full chan<- []storage.Record) error {
+	for after := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case page := <-empty:
+			n, err := s.Scan(ctx, after, page)
+			if err != nil || n == 0 {
+				return err
+			}
+			after = page[n-1].Position
+			full <- page[:n]
+			if n < len(page) {
+				return nil
+			}
+		}
+	}
 }
 
 func (l *logReplay) step(ctx context.Context, e *storage.Sealed) error {

@@ -97,7 +97,9 @@ type Store interface {
 	Wake() (signal <-chan struct{}, stop func())
 
 	Events(ctx context.Context, stream events.ID, after uint64, limit int) ([]Sealed, error)
-	Scan(ctx context.Context, after int64, limit int) ([]Record, error)
+	// Scan fills a page with the events of all streams after a position and gives how many: fewer than the page holds only
+	// at the end of the log. The page is the caller's to use again; what was copied from it stays as it was.
+	Scan(ctx context.Context, after int64, page []Record) (int, error)
 	Plan(ctx context.Context, digest events.Digest) ([]byte, error)
 	Run(ctx context.Context, id events.ID) (RunRow, error)
 	Runs(ctx context.Context, f RunFilter) ([]RunRow, error)

@@ -258,13 +258,18 @@ func whole(ctx context.Context, dir string, acked []events.ID) (err error) {
 	if found.Len() > 0 {
 		return fmt.Errorf("not whole:%s", &found)
 	}
-	records, err := store.Scan(ctx, 0, 100000)
-	if err != nil {
-		return err
-	}
-	there := map[events.ID]bool{}
-	for i := range records {
-		there[records[i].ID] = true
+	there, page := map[events.ID]bool{}, make([]storage.Record, 1000)
+	for after := int64(0); ; after = page[len(page)-1].Position {
+		n, err := store.Scan(ctx, after, page)
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			there[page[i].ID] = true
+		}
+		if n < len(page) {
+			break
+		}
 	}
 	for i, id := range acked {
 		if !there[id] {

@@ -20,15 +20,16 @@ func dump(t testing.TB, s storage.Store) string {
 func tryDump(s storage.Store) (string, error) {
 	ctx := context.Background()
 	var out strings.Builder
+	log := make([]storage.Record, 100)
 	for after := int64(0); ; {
-		log, err := s.Scan(ctx, after, 100)
+		n, err := s.Scan(ctx, after, log)
 		if err != nil {
 			return "", err
 		}
-		if len(log) == 0 {
+		if n == 0 {
 			break
 		}
-		for i := range log {
+		for i := range n {
 			after = log[i].Position
 			fmt.Fprintf(&out, "%+v\n", log[i])
 			if log[i].Sequence > 1 {

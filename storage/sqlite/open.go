@@ -144,7 +144,7 @@ func (s *Store) openReaders() error {
 	}
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
-	s.read, s.q = db, db
+	s.read, s.reads = db, reads{q: db, bare: pool(db)}
 	var head sql.NullInt64
 	if err := db.QueryRowContext(context.Background(), lastPosition).Scan(&head); err != nil {
 		return errors.Join(damage(err), db.Close())

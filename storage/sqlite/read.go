@@ -7,86 +7,21 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mattn/go-sqlite3"
+
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
 )
 
-const eventColumns = `topic, stream, seq, id, time, cause, prev, data`
-
 // reads are the queries, on the pool or within one transaction.
-type reads struct{ q querier }
+type reads struct {
+	q    querier
+	bare func(ctx context.Context, read func(*sqlite3.SQLiteConn) error) error // lends a connection of the same
+}
 
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// Events gives a stream's events after a sequence, in order.
-func (s *reads) Events(ctx context.Context, stream events.ID, after uint64, limit int) ([]storage.Sealed, error) {
-	rows, err := s.q.QueryContext(ctx, `SELECT `+eventColumns+` FROM events WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?`,
-		stream[:], int64(after), limit) //nolint:gosec // small
-	if err != nil {
-		return nil, fmt.Errorf("read events: %w", damage(err))
-	}
-	defer rows.Close()
-	var log []storage.Sealed
-	for rows.Next() {
-		var e storage.Sealed
-		if err := scanEvent(rows, &e, nil); err != nil {
-			return nil, fmt.Errorf("read events of %s: %w", stream, err)
-		}
-		log = append(log, e)
-	}
-	return log, damage(rows.Err())
-}
-
-// scanEvent reads one row; position is nil when the query has none.
-func scanEvent(rows *sql.Rows, e *storage.Sealed, position *int64) error {
-	var topic, seq int64
-	var stream, id, cause, prev, data sql.RawBytes
-	to := []any{&topic, &stream, &seq, &id, &e.Time, &cause, &prev, &data}
-	if position != nil {
-		to = append([]any{position}, to...)
-	}
-	if err := rows.Scan(to...); err != nil {
-		return damage(err)
-	}
-	e.Type, e.Sequence = events.Type(topic), uint64(seq) //nolint:gosec // checked by the hash chain
-	fixed := copyInto(e.Stream[:], stream) && copyInto(e.ID[:], id) && copyInto(e.Cause[:], cause) && copyInto(e.Prev[:], prev)
-	if !fixed || topic < 1 || topic > 255 {
-		return fmt.Errorf("%w: event row with fields of the wrong size", storage.ErrCorrupt)
-	}
-	e.Encoded = append(make([]byte, 0, len(data)), data...)
-	if err := e.Data.Decode(e.Encoded); err != nil {
-		return fmt.Errorf("%w: event %s: %w", storage.ErrCorrupt, e.ID, err)
-	}
-	return nil
-}
-
-func copyInto(to, from []byte) bool {
-	if len(from) != 0 && len(from) != len(to) {
-		return false
-	}
-	copy(to, from)
-	return true
-}
-
-// Scan gives events of all streams after a position, in order. Messages that are no Apollo events are passed over.
-func (s *reads) Scan(ctx context.Context, after int64, limit int) ([]storage.Record, error) {
-	rows, err := s.q.QueryContext(ctx, `SELECT position, `+eventColumns+` FROM events WHERE position > ? AND topic < 1000 ORDER BY position LIMIT ?`, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("scan log: %w", damage(err))
-	}
-	defer rows.Close()
-	log := make([]storage.Record, 0, min(limit, 1024))
-	for rows.Next() {
-		var r storage.Record
-		if err := scanEvent(rows, &r.Sealed, &r.Position); err != nil {
-			return nil, fmt.Errorf("scan log after %d: %w", after, err)
-		}
-		log = append(log, r)
-	}
-	return log, damage(rows.Err())
 }
 
 // Plan gives a plan's canonical bytes.
@@ -131,7 +66,6 @@ type fixed []byte
 // Scan implements sql.Scanner.
 func (f fixed) Scan(from any) error {
 	b, _ := from.([]byte)
-	clear(f)
 	if !copyInto(f, b) {
 		return fmt.Errorf("%w: %d bytes where %d are due", storage.ErrCorrupt, len(b), len(f))
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mattn/go-sqlite3"
+
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
 )
@@ -45,11 +47,17 @@ func (s *Store) Rebuild(ctx context.Context, write bool) (differences []storage.
 
 // snapshot reads with one transaction: everything is of one moment.
 func (s *Store) snapshot(ctx context.Context, read func(*reads) error) error {
-	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	conn, err := s.read.Conn(ctx)
 	if err != nil {
 		return damage(err)
 	}
-	return errors.Join(read(&reads{q: tx}), tx.Rollback())
+	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return damage(err)
+	}
+	view := &reads{q: tx, bare: func(_ context.Context, read func(*sqlite3.SQLiteConn) error) error { return lend(conn, read) }}
+	return errors.Join(read(view), tx.Rollback())
 }
 
 func newRebuild(s *Store, view *reads, write bool) *rebuild {
@@ -78,14 +86,15 @@ type rebuild struct {
 // walk applies every event. report, when set, is told what cannot be applied and the walk goes on; else it ends there.
 func (b *rebuild) walk(ctx context.Context, report func(position int64, err error)) error {
 	broken := map[events.ID]bool{}
+	page := make([]storage.Record, scanPage)
 	var after int64
 	for {
-		log, err := b.view.Scan(ctx, after, scanPage)
+		n, err := b.view.Scan(ctx, after, page)
 		if err != nil {
 			return err
 		}
-		for i := range log {
-			r := &log[i]
+		for i := range n {
+			r := &page[i]
 			after = r.Position
 			if broken[r.Stream] {
 				continue
@@ -100,7 +109,7 @@ func (b *rebuild) walk(ctx context.Context, report func(position int64, err erro
 				report(r.Position, err)
 			}
 		}
-		if len(log) < scanPage {
+		if n < len(page) {
 			break
 		}
 	}

@@ -83,10 +83,11 @@ func follow(t *testing.T, s storage.Store, done <-chan struct{}, want int) {
 	wake, stop := s.Wake()
 	defer stop()
 	last, seen, sequences := int64(0), 0, map[events.ID]uint64{}
+	page := make([]storage.Record, 50)
 	for ended := false; ; {
-		page, err := s.Scan(context.Background(), last, 50)
+		n, err := s.Scan(context.Background(), last, page)
 		must(t, err)
-		for i := range page {
+		for i := range n {
 			if r := &page[i]; r.Position <= last || r.Sequence != sequences[r.Stream]+1 {
 				t.Fatalf("position %d after %d, sequence %d after %d", r.Position, last, r.Sequence, sequences[r.Stream])
 			}
@@ -95,7 +96,7 @@ func follow(t *testing.T, s storage.Store, done <-chan struct{}, want int) {
 			seen++
 		}
 		switch {
-		case len(page) > 0:
+		case n > 0:
 		case ended:
 			if seen != want || s.Head() != last {
 				t.Fatalf("%d events of %d, head %d of %d", seen, want, s.Head(), last)

@@ -22,6 +22,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Store) {
 		test func(*testing.T, storage.Store)
 	}{
 		{"AppendAndRead", appendAndRead},
+		{"APageIsUsedAgain", pageAgain},
 		{"SameEventAgainChangesNothing", sameAgain},
 		{"AnotherEventAtThePlaceIsAConflict", conflict},
 		{"GapIsRefused", gap},
@@ -90,17 +91,18 @@ func diff(want, have any) string {
 
 func scan(t testing.TB, s storage.Store) (all []storage.Record) {
 	t.Helper()
+	page := make([]storage.Record, 7)
 	for {
 		after := int64(0)
 		if len(all) > 0 {
 			after = all[len(all)-1].Position
 		}
-		page, err := s.Scan(context.Background(), after, 7)
+		n, err := s.Scan(context.Background(), after, page)
 		must(t, err)
-		if len(page) == 0 {
+		all = append(all, page[:n]...)
+		if n < len(page) {
 			return all
 		}
-		all = append(all, page...)
 	}
 }
 
@@ -125,6 +127,33 @@ func appendAndRead(t *testing.T, s storage.Store) {
 	}
 	for i := range all {
 		same(t, "record", log[i], all[i].Sealed)
+	}
+}
+
+// pageAgain reads a log into one record again and again: nothing is left in it from the event before, and what was taken
+// from it stays as it was.
+func pageAgain(t *testing.T, s storage.Store) {
+	m := &Maker{}
+	g, plan := Plan("p", 2)
+	var want []storage.Sealed
+	for range 2 {
+		f := m.Begin(g, plan, m.ID())
+		f.emit(&events.Event{Stream: f.ID, Type: events.RunCancelRequested, Cause: m.ID(), Data: events.Data{Reason: "enough"}})
+		f.Decide()
+		b := f.Take()
+		must(t, s.Commit(b))
+		want = append(want, b.Events...)
+	}
+	var page [1]storage.Record
+	var have []storage.Sealed
+	for after := int64(0); got[int](t)(s.Scan(t.Context(), after, page[:])) == 1; after = page[0].Position {
+		have = append(have, page[0].Sealed)
+	}
+	same(t, "log", want, have)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if n, err := s.Scan(ended, 0, page[:]); n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("scan after its end: %d events, %v", n, err)
 	}
 }
 

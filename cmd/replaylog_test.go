@@ -1,0 +1,89 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/apollo-11/apollo/storage/sqlite"
+	"github.com/apollo-11/apollo/storage/storetest"
+)
+
+const (
+	longRuns   = 300
+	longEvents = longRuns * 13 // created, started, five stages of two events, completed
+)
+
+// longStore holds runs that begin one after the other and then end so, over more pages than are read ahead.
+func longStore(t *testing.T) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m := &storetest.Maker{}
+	g, plan := storetest.Plan("p", 5)
+	flows := make([]*storetest.Flow, longRuns)
+	for i := range flows {
+		flows[i] = m.Begin(g, plan, m.ID())
+		err = errors.Join(err, s.Commit(flows[i].Take()))
+	}
+	for _, f := range flows {
+		f.Finish()
+		err = errors.Join(err, s.Commit(f.Take()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestReplayOfALongLog(t *testing.T) {
+	t.Parallel()
+	s := longStore(t)
+	verdicts := map[string]uint64{}
+	n, err := replayLog(t.Context(), s, func(r replayJSON) error {
+		if r.Verdict != "same" {
+			t.Errorf("%s: %+v", r.Run, r.Mismatch)
+		}
+		verdicts[r.Run] += r.Events
+		return nil
+	})
+	if err != nil || n != longEvents || len(verdicts) != longRuns {
+		t.Errorf("%d events, %d verdicts, %v", n, len(verdicts), err)
+	}
+	for run, events := range verdicts {
+		if events != 13 {
+			t.Errorf("run %s: %d events", run, events)
+		}
+	}
+	full := errors.New("disk full")
+	if _, err := replayLog(t.Context(), s, func(replayJSON) error { return full }); !errors.Is(err, full) {
+		t.Errorf("a verdict that could not be written: %v", err)
+	}
+}
+
+func TestReadAheadEndsWithItsUser(t *testing.T) {
+	t.Parallel()
+	s := longStore(t)
+	var failed error
+	for page := range readAhead(t.Context(), s, &failed) {
+		if len(page) != replayPage {
+			t.Errorf("%d events on the first page", len(page))
+		}
+		break
+	}
+	if !errors.Is(failed, context.Canceled) { // the reader has ended, and not because it was done
+		t.Errorf("read ahead: %v", failed)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, err := replayLog(ctx, s, nil); n >= longEvents || !errors.Is(err, context.Canceled) {
+		t.Errorf("replay after its end: %d events, %v", n, err)
+	}
+}
