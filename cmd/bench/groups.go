@@ -143,10 +143,10 @@ func graphs(ctx context.Context, m *meter) error {
 func webhook(ctx context.Context, m *meter) error {
 	var many, one Done
 	limit, void, err := m.steady(func() (err error) {
-		if many, err = m.load(ctx, Load{Kind: "webhooks", Connect: 32, For: pick(m, time.Second, 4*time.Second)}); err != nil {
+		if many, err = m.load(ctx, Load{Kind: "webhooks", Connect: 32, Hold: 1, For: pick(m, time.Second, 4*time.Second)}); err != nil {
 			return err
 		}
-		one, err = m.load(ctx, Load{Kind: "webhooks", Connect: 1, For: pick(m, 500*time.Millisecond, 2*time.Second)})
+		one, err = m.load(ctx, Load{Kind: "webhooks", Connect: 1, Hold: 1, For: pick(m, 500*time.Millisecond, 2*time.Second)})
 		return err
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ type table struct {
 }
 
 // sizes are the numbers of rows that a statement takes: the few of a single step, and the many under load.
-var sizes = [...]int{16, 4, 1}
+var sizes = [...]int{16, 4, 2, 1}
 
 func (t *table) statement(rows int) string {
 	values := "(?" + strings.Repeat(", ?", t.columns-1) + ")"

@@ -138,7 +138,7 @@ func (w *writer) transaction(group []*commit, careful bool) error {
 // small commit: it is moved into the file early and begun anew in its place. Large commits pay for pages instead, and
 // the longer the log the more of its pages are moved once for many changes.
 const (
-	shortLog = 1000
+	shortLog = 4000
 	longLog  = 16_000
 	manyRows = 64 // of a transaction, for a long log
 )
