@@ -105,4 +105,3 @@ func (c *client) close() error {
 	c.conn = nil
 	return err
 }
-

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,22 +31,29 @@ func TestFiltersScanNoTable(t *testing.T) {
 		for _, page := range []storage.Page{{}, {After: events.ID{1}}} {
 			c.filter.Page = page
 			query, args := sqlite.RunsQuery(c.filter)
-			rows, err := db.Query(`EXPLAIN QUERY PLAN `+query, args...)
-			must(t, err)
-			var plan strings.Builder
-			for rows.Next() {
-				var id, parent, unused int
-				var detail string
-				must(t, rows.Scan(&id, &parent, &unused, &detail))
-				plan.WriteString(detail + "\n")
-			}
-			must(t, rows.Err())
-			must(t, rows.Close())
+			plan := explain(t, db, query, args)
 			for _, index := range c.uses {
-				if !strings.Contains(plan.String(), index) {
-					t.Errorf("%+v does not use %q:\n%s", c.filter, index, plan.String())
+				if !strings.Contains(plan, index) {
+					t.Errorf("%+v does not use %q:\n%s", c.filter, index, plan)
 				}
 			}
 		}
 	}
+}
+
+// explain gives the lines of a query's plan.
+func explain(t *testing.T, db *sql.DB, query string, args []any) string {
+	t.Helper()
+	rows, err := db.Query(`EXPLAIN QUERY PLAN `+query, args...)
+	must(t, err)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		must(t, rows.Scan(&id, &parent, &unused, &detail))
+		plan.WriteString(detail + "\n")
+	}
+	must(t, rows.Err())
+	return plan.String()
 }

@@ -154,7 +154,7 @@ func runsQuery(f storage.RunFilter) (query string, args []any) {
 		w := where{terms: []string{half}}
 		w.add(f.Pipeline != "", "pipeline = ?", f.Pipeline)
 		w.add(!f.After.IsZero(), "id < ?", f.After[:])
-		parts[i] = `SELECT * FROM (SELECT ` + runColumns + ` FROM runs` + w.String() + order + `)`
+		parts[i] = `SELECT ` + runColumns + ` FROM (SELECT ` + runColumns + ` FROM runs` + w.String() + order + `)`
 		args = append(append(args, w.args...), limitOf(f.Page))
 	}
 	return strings.Join(parts, ` UNION ALL `) + order, append(args, limitOf(f.Page))
