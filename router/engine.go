@@ -85,7 +85,7 @@ type registered struct {
 
 const (
 	closeTimeout = 5 * time.Second
-	minInputs    = 64   // inputs that a unit of work takes in at least, when they are there
+	minInputs    = 128  // inputs that a unit of work takes in at least, when they are there
 	maxInputs    = 256  // and at most
 	fewSenders   = 8    // that wait for an answer: enough for a unit when the committer has nothing to do
 	fewEvents    = 8    // of a unit that the loop stores itself when nothing else waits

@@ -72,10 +72,10 @@ func (e *Engine) begin() *unit {
 	return e.unit
 }
 
-// drain takes in what waits, up to half of what is alive: that half is stored while the next is prepared. While the
+// drain takes in what waits, up to half of what is running: that half is stored while the next is prepared. While the
 // committer has nothing to do, a few senders are not kept waiting for more.
 func (e *Engine) drain(u *unit) {
-	most := min(max(len(e.live)/2, minInputs), maxInputs)
+	most := min(max(e.schedule.Line.Taken()/2, minInputs), maxInputs)
 	for n := 1; n < most && len(u.batch.Events) < maxEvents; n++ {
 		if len(u.replies) >= fewSenders && e.stored.Load() == e.sent {
 			return

@@ -195,7 +195,7 @@ func shell(ctx context.Context, m *meter) error {
 	if err != nil {
 		return err
 	}
-	two, err := m.load(ctx, Load{Kind: "shell", Flight: 2, For: span})
+	two, err := m.load(ctx, Load{Kind: "shell", Flight: 8, For: span})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 type Line struct {
 	tasks, processes slots
 	due              dueHeap
+	all              int // slots of both kinds
 }
 
 // slots are the places of one kind of executor and who waits for one.
@@ -29,7 +30,7 @@ type place struct {
 // NewLine gives tasks (Go functions in this process) their own slots; everything else, which starts processes, shares
 // the others.
 func NewLine(processes, tasks int) *Line {
-	return &Line{tasks: slots{free: tasks}, processes: slots{free: processes}}
+	return &Line{tasks: slots{free: tasks}, processes: slots{free: processes}, all: tasks + processes}
 }
 
 func (l *Line) of(executor string) *slots {
@@ -51,6 +52,9 @@ func (l *Line) TryClaim(executor string) bool {
 
 // Claim takes a slot for a body that runs already, also when none is free.
 func (l *Line) Claim(executor string) { l.of(executor).free-- }
+
+// Taken is how many stages hold a slot.
+func (l *Line) Taken() int { return l.all - l.tasks.free - l.processes.free }
 
 // Release gives a slot back.
 func (l *Line) Release(executor string) { l.of(executor).free++ }
