@@ -1,5 +1,10 @@
 package sqlite
 
+import "strconv"
+
+// Lengths of the write-ahead log, as the pragma gives them.
+var ShortLog, LongLog = strconv.Itoa(shortLog), strconv.Itoa(longLog)
+
 // Checkpoint is what the timer calls.
 func (s *Store) Checkpoint() error { return s.writer.checkpoint() }
 

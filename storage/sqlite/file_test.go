@@ -68,7 +68,7 @@ func TestLogIsAsLongAsCommitsAreLarge(t *testing.T) {
 	for _, c := range []struct {
 		runs int
 		want string
-	}{{1, "1000"}, {40, "16000"}, {1, "1000"}} {
+	}{{1, sqlite.ShortLog}, {40, sqlite.LongLog}, {1, sqlite.ShortLog}} {
 		for range 60 {
 			batch := &storage.Batch{}
 			for range c.runs {
