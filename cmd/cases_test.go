@@ -180,11 +180,17 @@ stages:
 	s.healthy()
 }
 
-// TestCase_P1: cancel ends the whole tree, and the run is cancelled only once it is gone.
+// TestCase_P1: a cancel or a time-out ends the whole tree, and the run has ended only once it is gone.
 func TestCase_P1(t *testing.T) {
 	t.Parallel()
-	pids := trace(t)
-	s := newSite(t, "p1", `name: p1
+	for _, c := range []struct{ name, timeout, state, class string }{
+		{"cancel", "5m", "cancelled", "cancelled"},
+		{"timeout", "3s", "failed", "timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pids := trace(t)
+			s := newSite(t, "p1", `name: p1
 stages:
   tree:
     run: |
@@ -197,44 +203,49 @@ stages:
       wait
       while :; do sleep 303; done
     env: {PIDS: "`+pids+`"}
+    timeout: `+c.timeout+`
     grace: 300ms
   never:
     needs: [tree]
     run: echo never
 `)
-	s.serve()
-	run := s.detach("p1")
-	var tree []int
-	eventually(t, "three processes", func() bool {
-		b, _ := os.ReadFile(pids)
-		tree = nil
-		for f := range strings.FieldsSeq(string(b)) {
-			pid, _ := strconv.Atoi(f)
-			tree = append(tree, pid)
-		}
-		return len(tree) == 3 && strings.HasSuffix(string(b), "\n")
-	})
-	s.must("cancel", run)
-	eventually(t, "the run is cancelled", func() bool {
-		if s.show(run).State != "cancelled" {
-			return false
-		}
-		if slices.ContainsFunc(tree, alive) {
-			t.Fatal("the run is cancelled while its processes live")
-		}
-		return true
-	})
-	log := s.events(run)
-	if last := log[len(log)-1]; last.Type != "run.cancelled" || count(log, "stage.cancelled", "tree") != 1 {
-		t.Errorf("the log ends with %+v", last)
+			s.serve()
+			run := s.detach("p1")
+			var tree []int
+			eventually(t, "three processes", func() bool {
+				b, _ := os.ReadFile(pids)
+				tree = nil
+				for f := range strings.FieldsSeq(string(b)) {
+					pid, _ := strconv.Atoi(f)
+					tree = append(tree, pid)
+				}
+				return len(tree) == 3 && strings.HasSuffix(string(b), "\n")
+			})
+			if c.name == "cancel" {
+				s.must("cancel", run)
+			}
+			eventually(t, "the run is "+c.state, func() bool {
+				if s.show(run).State != c.state {
+					return false
+				}
+				if slices.ContainsFunc(tree, alive) {
+					t.Fatalf("the run is %s while its processes live", c.state)
+				}
+				return true
+			})
+			log := s.events(run)
+			if last := log[len(log)-1]; last.Type != "run."+c.state || count(log, "stage."+c.state, "tree") != 1 {
+				t.Errorf("the log ends with %+v", last)
+			}
+			if v := s.show(run); v.Stages[0].Class != c.class || v.Stages[1].State == "running" || v.Stages[1].State == "completed" {
+				t.Errorf("%+v", v)
+			}
+			if code := s.stop(); code != 0 {
+				t.Errorf("exit %d", code)
+			}
+			s.healthy()
+		})
 	}
-	if v := s.show(run); v.State != "cancelled" || v.Stages[1].State == "running" {
-		t.Errorf("%+v", v)
-	}
-	if code := s.stop(); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-	s.healthy()
 }
 
 // TestCase_S1: 20 runs at once with a reader in a loop: no lock of the database reaches anybody.
