@@ -23,22 +23,31 @@ type logReplay struct {
 
 const replayPage = 1000
 
+func newLogReplay(s *sqlite.Store, verdict func(replayJSON) error) *logReplay {
+	return &logReplay{store: s, runs: map[events.ID]*events.Replayer{}, graphs: map[events.Digest]*events.Graph{},
+		heads: map[events.ID]events.Chain{}, verdict: verdict}
+}
+
 // replayLog gives the verdict of each run once its log has ended, and the number of events.
 func replayLog(ctx context.Context, s *sqlite.Store, verdict func(replayJSON) error) (int, error) {
-	l := &logReplay{store: s, runs: map[events.ID]*events.Replayer{}, graphs: map[events.Digest]*events.Graph{},
-		heads: map[events.ID]events.Chain{}, verdict: verdict}
+	l := newLogReplay(s, verdict)
+	err := l.scan(ctx)
+	if err == nil {
+		err = l.end(ctx)
+	}
+	return l.events, err
+}
+
+func (l *logReplay) scan(ctx context.Context) error {
 	var failed error
-	for page := range readAhead(ctx, s, &failed) {
+	for page := range readAhead(ctx, l.store, &failed) {
 		for i := range page {
 			if err := l.step(ctx, &page[i].Sealed); err != nil {
-				return l.events, err
+				return err
 			}
 		}
 	}
-	if failed != nil {
-		return l.events, failed
-	}
-	return l.events, l.end(ctx)
+	return failed
 }
 
 // readAhead gives the whole log by pages and reads the next page while one is used. It keeps no page for its user: the
@@ -149,6 +158,15 @@ func (l *logReplay) end(ctx context.Context) error {
 			if !same {
 				continue
 			}
+			if p := l.runs[r.ID]; p != nil && mark.Sequence < r.Sequence {
+				if same, err = l.catchUp(ctx, p, r); err != nil {
+					return err
+				}
+				if !same {
+					continue
+				}
+				mark = p.Run().Mark
+			}
 			result := replayJSON{Run: r.ID.String(), Events: mark.Sequence, Verdict: "same"}
 			if mark.Sequence != r.Sequence || mark.Head != r.Head {
 				result.Verdict, result.Mismatch = "differs", &events.Mismatch{Sequence: r.Sequence, Recorded: "row with head " + r.Head.String(),
@@ -162,4 +180,28 @@ func (l *logReplay) end(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// catchUp replays what a run has done since the log was read, up to its row. It gives false when an event differs, which
+// it has reported.
+func (l *logReplay) catchUp(ctx context.Context, p *events.Replayer, row *storage.RunRow) (same bool, err error) {
+	for p.Run().Mark.Sequence < row.Sequence {
+		log, err := l.store.Events(ctx, row.ID, p.Run().Chain.Sequence, replayPage)
+		if err != nil {
+			return false, err
+		}
+		if len(log) == 0 {
+			break // the row says more than the log
+		}
+		for i := range log {
+			if p.Run().Mark.Sequence >= row.Sequence {
+				break
+			}
+			l.events++
+			if m := p.Step(&log[i].Event, log[i].Encoded); m != nil {
+				return false, l.verdict(replayJSON{Run: row.ID.String(), Events: log[i].Sequence, Verdict: "differs", Mismatch: m})
+			}
+		}
+	}
+	return true, nil
 }

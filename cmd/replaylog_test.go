@@ -68,6 +68,54 @@ func TestReplayOfALongLog(t *testing.T) {
 	}
 }
 
+// TestReplayBesideAServer: a run that goes on after the log was read is no difference. One whose last events are gone is.
+func TestReplayBesideAServer(t *testing.T) {
+	t.Parallel()
+	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &storetest.Maker{}
+	g, plan := storetest.Plan("p", 5)
+	f := m.Begin(g, plan, m.ID())
+	f.Decide()
+	if err := s.Commit(f.Take()); err != nil {
+		t.Fatal(err)
+	}
+	var verdicts []replayJSON
+	l := newLogReplay(s, func(r replayJSON) error { verdicts = append(verdicts, r); return nil })
+	if err := l.scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Finish()
+	whole := f.Take()
+	if err := s.Commit(whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.end(t.Context()); err != nil || len(verdicts) != 1 || verdicts[0].Verdict != "same" || verdicts[0].Events != 13 {
+		t.Errorf("%+v %v", verdicts, err)
+	}
+	other := m.Begin(g, plan, m.ID())
+	other.Finish()
+	cut := other.Take()
+	cut.Events = cut.Events[:3] // the row says that it has ended
+	if err := s.Commit(cut); err != nil {
+		t.Fatal(err)
+	}
+	verdicts = nil
+	if _, err := replayLog(t.Context(), s, l.verdict); err != nil || len(verdicts) != 2 {
+		t.Fatalf("%+v %v", verdicts, err)
+	}
+	for _, v := range verdicts {
+		if want := map[bool]string{true: "differs", false: "same"}[v.Run == other.ID.String()]; v.Verdict != want {
+			t.Errorf("%+v, not %s", v, want)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReadAheadEndsWithItsUser(t *testing.T) {
 	t.Parallel()
 	s := longStore(t)
