@@ -69,6 +69,7 @@ func main() {
 // settings are the flags.
 type settings struct {
 	output, dagu, dir string
+	figures, readme   string
 	quick             bool
 }
 
@@ -79,6 +80,8 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&s.output, "o", "text", "print the figures as `text|json`")
 	flags.StringVar(&s.dagu, "dagu", "", "measure Dagu too, with the binary at `PATH`; without it there is no dagu row")
 	flags.StringVar(&s.dir, "dir", os.TempDir(), "keep the temporary stores under `DIR`; it must be on the disk to be measured, not in memory")
+	flags.StringVar(&s.figures, "figures", "", "with --readme: Apollo's own figures, the `FILE` that apollo bench -o json has printed on this machine")
+	flags.StringVar(&s.readme, "readme", "", "write Apollo's figures and the peers' into the table of this `FILE`")
 	flags.BoolVar(&s.quick, "quick", false, "measure for under 20 s instead of under 90 s")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -89,6 +92,9 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	}
 	if s.output != "text" && s.output != "json" {
 		problems = append(problems, fmt.Errorf("-o %s: want text or json", s.output))
+	}
+	if (s.figures == "") != (s.readme == "") {
+		problems = append(problems, errors.New("--figures and --readme go together"))
 	}
 	if s.dagu != "" {
 		path, err := exec.LookPath(s.dagu)
@@ -122,6 +128,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		write = r.writeJSON
 	}
 	err = errors.Join(err, write(stdout))
+	if err == nil && s.readme != "" {
+		err = writeReadme(s.readme, s.figures, r)
+	}
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(stderr, "peerbench: interrupted")
