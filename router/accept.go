@@ -97,7 +97,7 @@ func (in input) refuse() {
 	case in.cancel != nil:
 		in.cancel.done <- trigger.ErrClosed
 	case in.outcome != nil:
-		in.outcome.body.end()
+		in.outcome.settle(trigger.ErrClosed)
 	case in.quiet != nil:
 		in.quiet(trigger.ErrClosed)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -220,6 +221,32 @@ func TestStopInterruptsAndTheNextEngineGoesOn(t *testing.T) {
 	}
 	equal(t, next.types(id), []string{"run.created", "run.started", "stage.started a", "stage.retry_scheduled a",
 		"stage.started a", "stage.completed a", "stage.started b", "stage.completed b", "run.completed"})
+}
+
+// TestUnreadableStoreLosesNothing: a result that comes while the engine cannot fold everything anew is brought again.
+func TestUnreadableStoreLosesNothing(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	wait := func(context.Context, *stage.Attempt) stage.Outcome { <-gate; return stage.Outcome{} }
+	store := newMemory()
+	b := start(t, store, runner{"a": wait}, nil, chain("p", "a"))
+	id := b.run("p")
+	store.unread(errors.New("the disk does not answer"))
+	store.fail(storage.ErrFull)
+	if _, err := b.engine.Accept(t.Context(), &trigger.Delivery{Kind: "manual", Pipeline: "p"}); !errors.Is(err, trigger.ErrFull) {
+		t.Fatalf("accepted on a full disk: %v", err)
+	}
+	before := store.refusals()
+	close(gate)
+	for tick := time.NewTicker(5 * time.Millisecond); store.refusals() < before+3; { // one of them had the result
+		<-tick.C
+	}
+	store.fail(nil)
+	store.unread(nil)
+	if row := b.ends(id); row.State != events.Completed {
+		t.Fatalf("got %+v", row)
+	}
+	equal(t, b.types(id), []string{"run.created", "run.started", "stage.started a", "stage.completed a", "run.completed"})
 }
 
 func TestStopEndsWhileNothingCanBeStored(t *testing.T) {

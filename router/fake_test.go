@@ -28,6 +28,8 @@ type memory struct {
 	deliveries    map[events.ID]storage.DeliveryRow
 	parked        []storage.ParkedRow
 	failing       error
+	unreadable    error
+	refused       int // reads of unfinished runs that failed
 	wake          chan struct{}
 }
 
@@ -77,6 +79,19 @@ func (m *memory) fail(err error) {
 	m.failing = err
 }
 
+// unread makes reads of unfinished runs fail too.
+func (m *memory) unread(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unreadable = err
+}
+
+func (m *memory) refusals() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.refused
+}
+
 func (m *memory) Events(_ context.Context, stream events.ID, after uint64, limit int) ([]storage.Sealed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,6 +121,10 @@ func (m *memory) Run(_ context.Context, id events.ID) (storage.RunRow, error) {
 func (m *memory) Unfinished(_ context.Context, p storage.Page) ([]storage.RunRow, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.unreadable != nil {
+		m.refused++
+		return nil, m.unreadable
+	}
 	var rows []storage.RunRow
 	for _, r := range m.runs {
 		if !r.State.Terminal() && r.ID.String() > p.After.String() {
