@@ -46,8 +46,8 @@ func (b *bus) Subscribe(_ context.Context, topic string) (<-chan *message.Messag
 	return ch, nil
 }
 
-// Publish hands produced events to the unit of work that is being handled. The loop seals and applies them once the
-// handler is done: Watermill runs each message on a goroutine of its own, whose small stack would grow for that.
+// Publish hands produced events to the unit of work that is being handled, which seals and applies them once the handler
+// is done.
 func (b *bus) Publish(_ string, msgs ...*message.Message) error {
 	for _, m := range msgs {
 		w, ok := schedule.WorkOf(m)

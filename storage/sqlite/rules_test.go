@@ -89,7 +89,7 @@ func TestRowsThatCannotBeAreRefused(t *testing.T) {
 	}
 	db := raw(t, filepath.Join(dir, sqlite.FileName))
 	fill(t, s, 1)
-	for _, statement := range []string{`UPDATE runs SET state = 9`, `UPDATE stages SET state = 9`, `UPDATE events SET data = x'00'`, `DELETE FROM events`} {
+	for _, statement := range []string{`UPDATE runs SET state = 2, ended = NULL`, `UPDATE runs SET state = 9`, `UPDATE stages SET state = 1, ended = NULL`, `UPDATE events SET data = x'00'`, `DELETE FROM events`} {
 		if _, err := db.Exec(statement); err == nil {
 			t.Errorf("%s was done", statement)
 		}

@@ -18,15 +18,13 @@ const (
 	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position, sum = excluded.sum`
 )
 
-// What has ended stays as it ended; a failed run or stage may only go back to pending, when it is resumed. A move that is
-// not allowed gives state 0, which the table's CHECK refuses.
 var (
 	eventTable = table{columns: 10, insert: `INSERT OR ROLLBACK INTO events (position, topic, stream, seq, id, time, cause, prev, data, sum)`}
 	runTable   = table{columns: 16, insert: `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason)`,
-		conflict: ` ON CONFLICT DO UPDATE SET state = CASE WHEN runs.state >= 3 AND excluded.state <> runs.state AND NOT (runs.state = 4 AND excluded.state <= 5) THEN 0 ELSE excluded.state END,
+		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state,
 			seq = excluded.seq, head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`}
 	stageTable = table{columns: 11, insert: `INSERT INTO stages (run, idx, stage, state, attempt, waits, started, ended, due, class, reason)`,
-		conflict: ` ON CONFLICT DO UPDATE SET state = CASE WHEN stages.state = 3 AND excluded.state <> 3 THEN 0 ELSE excluded.state END, attempt = excluded.attempt,
+		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
 			waits = excluded.waits, started = excluded.started, ended = excluded.ended, due = excluded.due, class = excluded.class, reason = excluded.reason`}
 	deliveryTable = table{columns: 14, insert: `INSERT INTO deliveries (id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head)`,
 		conflict: ` ON CONFLICT (id) DO UPDATE SET fate = excluded.fate, run = excluded.run, code = excluded.code, reason = excluded.reason, seq = excluded.seq, head = excluded.head`}

@@ -104,6 +104,18 @@ CREATE TABLE cursors (
     PRIMARY KEY (topic, grp)
 ) WITHOUT ROWID;
 
+-- What has ended stays as it ended; a failed run or stage may only go back to pending, when it is resumed.
+-- +goose StatementBegin
+CREATE TRIGGER runs_move BEFORE UPDATE OF state ON runs
+WHEN old.state >= 3 AND new.state <> old.state AND NOT (old.state = 4 AND new.state <= 5)
+BEGIN SELECT RAISE(ABORT, 'E_INVARIANT: a run that has ended does not move'); END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER stages_move BEFORE UPDATE OF state ON stages
+WHEN old.state IN (3) AND new.state <> old.state
+BEGIN SELECT RAISE(ABORT, 'E_INVARIANT: a stage that has completed does not move'); END;
+-- +goose StatementEnd
+
 -- An event is never changed and never removed.
 -- +goose StatementBegin
 CREATE TRIGGER events_stay BEFORE UPDATE ON events WHEN old.stream IS NOT NULL
