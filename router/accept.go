@@ -99,7 +99,7 @@ func (in input) refuse() {
 	case in.outcome != nil:
 		in.outcome.settle(trigger.ErrClosed)
 	case in.quiet != nil:
-		in.quiet(trigger.ErrClosed)
+		in.quiet()
 	}
 }
 

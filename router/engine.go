@@ -285,11 +285,11 @@ func (e *Engine) refuseLate() {
 	}
 }
 
-// quiesce returns once every unit that was prepared before the engine was told to stop is stored: no body starts after
-// that.
+// quiesce returns once every unit that was prepared before the engine was told to stop is stored and its bodies are
+// counted among the outcomes: no body starts after that.
 func (e *Engine) quiesce() {
 	stored := make(chan struct{})
-	if !e.submit(input{quiet: func(error) { close(stored) }}) {
+	if !e.submit(input{quiet: func() { close(stored) }}) {
 		return
 	}
 	select {

@@ -13,7 +13,7 @@ type input struct {
 	outcome   *finished
 	cancel    *cancelling
 	interrupt bool
-	quiet     func(error) // called once everything before it is stored
+	quiet     func() // called once everything before it is stored, and its bodies run
 }
 
 // loop prepares one unit of work after the other while the committer stores the one before.
@@ -100,7 +100,7 @@ func (e *Engine) take(u *unit, in input) {
 	case in.interrupt:
 		e.interruptAll()
 	case in.quiet != nil:
-		u.replies = append(u.replies, in.quiet)
+		u.quiet = append(u.quiet, in.quiet)
 	}
 	u.cascade()
 }
@@ -121,7 +121,7 @@ func (e *Engine) fill(u *unit) {
 
 // send closes the unit and hands it to the committer.
 func (e *Engine) send(u *unit) {
-	if len(u.batch.Events)+len(u.finished)+len(u.replies) == 0 {
+	if len(u.batch.Events)+len(u.finished)+len(u.replies)+len(u.quiet) == 0 {
 		return
 	}
 	u.close()
@@ -167,6 +167,9 @@ func (e *Engine) commitOne(u *unit) {
 		reply(err)
 	}
 	u.act(err == nil)
+	for _, quiet := range u.quiet {
+		quiet()
+	}
 	if cap(u.batch.Events) <= 2*maxEvents {
 		e.spare.Put(&u.batch) // the store keeps nothing of it
 	}

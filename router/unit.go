@@ -33,6 +33,7 @@ type unit struct {
 	interrupts []*body           // to interrupt once the unit is durable
 	finished   []*finished       // outcomes in this unit
 	replies    []func(error)
+	quiet      []func() // called once the unit is durable and its bodies have started
 	parked     *storage.ParkedRow
 	scratch    []byte
 }
