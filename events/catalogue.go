@@ -12,8 +12,8 @@ type Spec struct {
 var (
 	deliveryFields = []string{"pipeline", "params", "kind", "trigger", "key", "headers", "body", "blob", "size", "file", "traceparent"}
 	failureFields  = []string{"reason", "class", "pointer", "expected", "actual", "exit", "signal", "evidence"}
-	resultFields   = []string{"stage", "attempt", "token", "worker", "duration", "outputs", "segments", "stdout", "stderr", "usage",
-		"leftovers"}
+	resultFields   = []string{"stage", "item", "attempt", "token", "worker", "duration", "outputs", "checks", "segments", "stdout", "stderr",
+		"usage", "io", "leftovers", "pins"}
 	attemptFields = with(resultFields, failureFields...)
 )
 
@@ -32,27 +32,29 @@ func Catalogue() []Spec {
 		{DeliveryReleased, "A delivery that was held became a run.", []string{"run", "reason"}},
 		{DeliveryIgnored, "A delivery was understood and not wanted; reason says why.", with(deliveryFields, "code", "reason")},
 		{RunCreated, "A run exists, with its frozen plan and every pin.", []string{"pipeline", "plan", "params", "kind", "trigger",
-			"delivery", "traceparent", "forked_from", "sample", "pins"}},
+			"delivery", "traceparent", "forked_from", "from", "sample", "group", "parent", "depth", "pins"}},
+		{RunQueued, "The run has to wait for what waits_for says; reason has the numbers.", []string{"waits_for", "reason"}},
 		{RunStarted, "The run's first stages may go.", nil},
 		{RunCompleted, "Every stage has ended and none has failed that must not.", nil},
 		{RunFailed, "Every stage has ended and one has failed; stage, class and reason are those of the first that did. With class " +
 			"system it may come at any time: Apollo itself could not go on with the run.", []string{"stage", "class", "reason"}},
-		{RunCancelRequested, "Somebody wants the run to end; reason says who or why.", []string{"reason"}},
+		{RunCancelRequested, "Somebody wants the run to end, or its deadline has passed (class timeout); reason says who or why.", []string{"reason", "class", "actor"}},
 		{RunCancelled, "No stage is open any more after a cancel request.", []string{"reason", "class"}},
-		{RunResumed, "A failed run goes on: every stage that has not completed is pending again.", []string{"reason"}},
-		{StageQueued, "The stage is ready and waits for what waits_for says.", []string{"stage", "waits_for"}},
-		{StageStarted, "A worker has claimed the stage. The event's sequence is the fencing token of the attempt.",
-			[]string{"stage", "attempt", "worker", "lease"}},
+		{RunResumed, "A failed run goes on: every stage that has not completed is pending again.", []string{"reason", "actor"}},
+		{StageQueued, "The stage is ready and waits for what waits_for says.", []string{"stage", "item", "waits_for", "due", "checks", "reason"}},
+		{StageStarted, "A worker has claimed the stage. The event's sequence is the fencing token of the attempt. With items it is " +
+			"a foreach stage, which only waits for its instances.", []string{"stage", "item", "attempt", "worker", "lease", "checks", "items", "blob", "count"}},
 		{StageSegmentRecorded, "The running attempt named a part of its time.", []string{"stage", "attempt", "token", "segments"}},
 		{StageCompleted, "The attempt succeeded: its outputs are sealed.", resultFields},
 		{StageFailed, "The last attempt failed; no other follows.", attemptFields},
 		{StageRetryScheduled, "The attempt failed or was lost; the next one may start at due.", with(attemptFields, "due")},
 		{StageSkipped, "The stage will not run: a stage that it needs has not completed, or its condition is false.",
-			[]string{"stage", "reason"}},
+			[]string{"stage", "item", "reason", "checks"}},
 		{StageCancelled, "The stage was pending when its run was cancelled, or its attempt was ended for that.", attemptFields},
-		{StageGateOpened, "The attempt waits for an approval.", []string{"stage", "attempt", "token", "reason"}},
-		{StageApproved, "Somebody approved what waited at a gate.", []string{"stage", "attempt", "token", "worker", "reason"}},
-		{StageRejected, "Somebody refused what waited at a gate.", []string{"stage", "attempt", "token", "worker", "reason"}},
+		{StageGateOpened, "Somebody let a stage pass whose gate was not met; its outputs are those of the attempt that the gate rejected.",
+			[]string{"stage", "item", "actor", "reason"}},
+		{StageApproved, "Somebody approved what waits for an approval.", []string{"stage", "item", "actor", "reason", "answer"}},
+		{StageRejected, "Somebody refused what waits for an approval.", []string{"stage", "item", "actor", "reason", "answer"}},
 		{StageLateResult, "A result came for an attempt that was over already. It is kept and changes nothing.", attemptFields},
 		{ArtifactStored, "Bytes were put into the artifact store from outside a run.", []string{"blob", "size", "file"}},
 		{AlertRaised, "Something needs a person.", []string{"pipeline", "run", "stage", "class", "code", "reason", "key"}},

@@ -68,10 +68,21 @@ var dataFields = []field{
 	partField(63, func(d *Data) *Usage { return &d.Usage }, appendUsage, readUsage),
 	intField(64, func(d *Data) *int { return &d.Leftovers }),
 	listField(65, func(d *Data) *[]Pair { return &d.Pins }, appendPair, readPair, exactPair),
+	intField(66, func(d *Data) *int { return &d.Item }),
+	jsonField(67, func(d *Data) *json.RawMessage { return &d.Items }),
+	intField(68, func(d *Data) *int { return &d.Count }),
+	textField(69, func(d *Data) *string { return &d.Group }),
+	idField(71, func(d *Data) *ID { return &d.Parent }),
+	intField(72, func(d *Data) *int { return &d.Depth }),
+	textField(73, func(d *Data) *string { return &d.From }),
+	listField(75, func(d *Data) *[]Check { return &d.Checks }, appendCheck, readCheck, exactCheck),
+	jsonField(77, func(d *Data) *json.RawMessage { return &d.Answer }),
+	textField(79, func(d *Data) *string { return &d.Actor }),
+	partField(81, func(d *Data) *IO { return &d.IO }, appendIO, readIO),
 }
 
 // lastField is the highest number that this build knows; unknown fields lie above it.
-const lastField = 65
+const lastField = 81
 
 var fieldByNumber = indexFields()
 

@@ -126,6 +126,10 @@ var errUnknownPart = errors.New("unknown part")
 
 func exactPair(p *Pair) bool       { return exactText(p.Name) && exactText(p.Value) }
 func exactSegment(s *Segment) bool { return exactText(s.Name) }
+func exactCheck(c *Check) bool {
+	return exactText(c.Kind) && exactText(c.Expr) && exactText(c.Level) && exactJSON(c.Inputs)
+}
+
 func exactResult(r *Result) bool {
 	return exactText(r.Role) && exactText(r.Name) && exactJSON(r.Value)
 }
@@ -224,6 +228,53 @@ func readUsage(b []byte, u *Usage) error {
 			u.System = time.Duration(unzigzag(v.n))
 		case 6:
 			u.MaxRSS = unzigzag(v.n)
+		default:
+			return errUnknownPart
+		}
+		return nil
+	})
+}
+
+func appendIO(b []byte, io *IO) []byte { return putInt(putInt(b, 2, io.Read), 4, io.Written) }
+
+func readIO(b []byte, io *IO) error {
+	return readParts(b, func(number uint64, v value) error {
+		switch number {
+		case 2:
+			io.Read = unzigzag(v.n)
+		case 4:
+			io.Written = unzigzag(v.n)
+		default:
+			return errUnknownPart
+		}
+		return nil
+	})
+}
+
+func appendCheck(b []byte, c *Check) []byte {
+	b = putBytes(putBytes(b, 1, c.Kind), 3, c.Expr)
+	if c.Holds {
+		b = putUint(b, 4, 1)
+	}
+	return putBytes(putBytes(b, 5, c.Inputs), 7, c.Level)
+}
+
+func readCheck(b []byte, c *Check) error {
+	return readParts(b, func(number uint64, v value) error {
+		switch number {
+		case 1:
+			c.Kind = string(v.b)
+		case 3:
+			c.Expr = string(v.b)
+		case 4:
+			if v.n != 1 {
+				return errLong
+			}
+			c.Holds = true
+		case 5:
+			c.Inputs = append(c.Inputs, v.b...)
+		case 7:
+			c.Level = string(v.b)
 		default:
 			return errUnknownPart
 		}

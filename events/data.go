@@ -48,8 +48,19 @@ type Data struct {
 	Stderr    LogRef          `json:"stderr,omitzero"`
 	Usage     Usage           `json:"usage,omitzero"`
 	Leftovers int             `json:"leftovers,omitempty"` // processes that outlived the stage's own and were killed
-	Pins      []Pair          `json:"pins,omitempty"`      // on run.created: what else the result depends on
-	Unknown   []byte          `json:"-"`                   // encoded fields of a newer build
+	Pins      []Pair          `json:"pins,omitempty"`      // what else the result depends on, as an interpreter's or image's digest
+	Item      int             `json:"item,omitempty"`      // number of a foreach stage's instance, from 1; 0 is the stage itself
+	Items     json.RawMessage `json:"items,omitempty"`     // on stage.started of a foreach stage: array; a long one is in blob
+	Count     int             `json:"count,omitempty"`     // of the items
+	Group     string          `json:"group,omitempty"`     // concurrency group of a run, its expression evaluated
+	Parent    ID              `json:"parent,omitzero"`     // run that started this one by a stage of its own
+	Depth     int             `json:"depth,omitempty"`     // runs above a child run
+	From      string          `json:"from,omitempty"`      // on run.created of a rerun: the stage from which everything runs anew
+	Checks    []Check         `json:"checks,omitempty"`    // conditions as they were evaluated
+	Answer    json.RawMessage `json:"answer,omitempty"`    // object: the form as the person who approved filled it in
+	Actor     string          `json:"actor,omitempty"`     // who approved, rejected or opened a gate
+	IO        IO              `json:"io,omitzero"`
+	Unknown   []byte          `json:"-"` // encoded fields of a newer build
 }
 
 // Pair is a name and a value; lists of pairs are sorted by name.
@@ -85,6 +96,21 @@ type Usage struct {
 	User   time.Duration `json:"user,omitempty"`    // CPU nanoseconds
 	System time.Duration `json:"system,omitempty"`  // CPU nanoseconds
 	MaxRSS int64         `json:"max_rss,omitempty"` // bytes
+}
+
+// IO is how much an attempt's processes read and wrote, as the operating system counted it.
+type IO struct {
+	Read    int64 `json:"read,omitempty"`    // bytes
+	Written int64 `json:"written,omitempty"` // bytes
+}
+
+// Check is one condition as it was evaluated: what it says, what it gave, and the recorded data that it read.
+type Check struct {
+	Kind   string          `json:"kind"`             // when, gate, reconcile, foreach
+	Expr   string          `json:"expr"`             // as the pipeline has it
+	Holds  bool            `json:"holds,omitempty"`  // it gave true
+	Inputs json.RawMessage `json:"inputs,omitempty"` // object: each path that it reads, with its value
+	Level  string          `json:"level,omitempty"`  // warning: it does not fail the stage
 }
 
 // MaxInline is the size in bytes up to which a body or value travels inside an event; more is an artifact.

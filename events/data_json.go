@@ -51,8 +51,16 @@ func (d *Data) inexact() (encoded []byte) {
 // image gives what JSON can show of the data: texts with U+FFFD where they are not UTF-8, without broken raw JSON.
 func (d *Data) image() (image Data, err error) {
 	shown := *d
-	if !exactJSON(shown.Params) {
-		shown.Params = nil
+	for _, raw := range []*json.RawMessage{&shown.Params, &shown.Items, &shown.Answer} {
+		if !exactJSON(*raw) {
+			*raw = nil
+		}
+	}
+	shown.Checks = append([]Check(nil), d.Checks...)
+	for i := range shown.Checks {
+		if !exactJSON(shown.Checks[i].Inputs) {
+			shown.Checks[i].Inputs = nil
+		}
 	}
 	shown.Outputs = append([]Result(nil), d.Outputs...)
 	for i := range shown.Outputs {

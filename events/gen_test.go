@@ -104,7 +104,10 @@ func genData() *rapid.Generator[Data] {
 			Actual: text("actual"), Exit: int(number("exit")), Signal: text("signal"), Evidence: digest("evidence"),
 			Leftovers: int(number("leftovers")), Pins: genPairs().Draw(t, "pins"), Unknown: genUnknown().Draw(t, "unknown"),
 			Stdout: LogRef{Bytes: number("out"), Dropped: number("out dropped")}, Stderr: LogRef{Bytes: number("err")},
-			Usage: Usage{User: span("user"), System: span("system"), MaxRSS: number("rss")}}
+			Usage: Usage{User: span("user"), System: span("system"), MaxRSS: number("rss")},
+			Item:  int(number("item")), Items: genRaw().Draw(t, "items"), Count: int(number("count")), Group: text("group"),
+			Parent: id("parent"), Depth: int(number("depth")), From: text("from"), Answer: genRaw().Draw(t, "answer"),
+			Actor: text("actor"), IO: IO{Read: number("read"), Written: number("written")}}
 		if body := rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body"); len(body) > 0 {
 			d.Body = body
 		}
@@ -112,6 +115,10 @@ func genData() *rapid.Generator[Data] {
 			return Result{Role: text("role"), Digest: digest("digest"), Size: number("size"), Records: number("records"),
 				Name: text("name"), Value: genRaw().Draw(t, "value")}
 		})).Draw(t, "outputs")
+		d.Checks = genList(rapid.Custom(func(t *rapid.T) Check {
+			return Check{Kind: text("check"), Expr: text("expr"), Holds: rapid.Bool().Draw(t, "holds"),
+				Inputs: genRaw().Draw(t, "check inputs"), Level: text("level")}
+		})).Draw(t, "checks")
 		d.Segments = genList(rapid.Custom(func(t *rapid.T) Segment {
 			return Segment{Name: text("segment"), Duration: span("segment time")}
 		})).Draw(t, "segments")

@@ -60,6 +60,7 @@ type Transition struct {
 func Transitions() []Transition {
 	return []Transition{
 		{RunCreated, None, Pending},
+		{RunQueued, Pending, Pending},
 		{RunStarted, Pending, Running},
 		{RunCompleted, Running, Completed},
 		{RunFailed, Running, Failed},
@@ -72,9 +73,9 @@ func Transitions() []Transition {
 		{StageQueued, Pending, Pending},
 		{StageStarted, Pending, Running},
 		{StageSegmentRecorded, Running, Running},
-		{StageGateOpened, Running, Running},
-		{StageApproved, Running, Running},
-		{StageRejected, Running, Running},
+		{StageGateOpened, Pending, Pending},
+		{StageApproved, Pending, Pending},
+		{StageRejected, Pending, Pending},
 		{StageCompleted, Running, Completed},
 		{StageFailed, Running, Failed},
 		{StageRetryScheduled, Running, Pending},

@@ -25,6 +25,7 @@ const (
 	RunCancelRequested Type = 24
 	RunCancelled       Type = 25
 	RunResumed         Type = 26
+	RunQueued          Type = 27 // has to wait for what waits_for says: a place in its concurrency group, or among all runs
 
 	StageQueued          Type = 40 // ready, and waits for what waits_for says
 	StageStarted         Type = 41 // claimed by a worker, under a lease and a fencing token
@@ -57,7 +58,7 @@ var typeNames = map[Type]string{
 	DeliveryReceived: "delivery.received", DeliveryRejected: "delivery.rejected", DeliveryDuplicated: "delivery.duplicated",
 	DeliveryHeld: "delivery.held", DeliveryReleased: "delivery.released", DeliveryIgnored: "delivery.ignored",
 	RunCreated: "run.created", RunStarted: "run.started", RunCompleted: "run.completed", RunFailed: "run.failed",
-	RunCancelRequested: "run.cancel_requested", RunCancelled: "run.cancelled", RunResumed: "run.resumed",
+	RunCancelRequested: "run.cancel_requested", RunCancelled: "run.cancelled", RunResumed: "run.resumed", RunQueued: "run.queued",
 	StageQueued: "stage.queued", StageStarted: "stage.started", StageSegmentRecorded: "stage.segment_recorded",
 	StageCompleted: "stage.completed", StageFailed: "stage.failed", StageRetryScheduled: "stage.retry_scheduled",
 	StageSkipped: "stage.skipped", StageCancelled: "stage.cancelled", StageGateOpened: "stage.gate_opened",

@@ -27,10 +27,17 @@ type Call struct {
 	Env     map[string]string          // variables that the stage declares
 	Secrets map[string]string          // variables whose values are masked in the logs
 
+	Item    int             // number of a foreach stage's instance, from 1; 0 is none
+	Value   json.RawMessage // of the item
+	Outputs []events.Output // what the stage declares, in the plan's order
+	Answer  *events.Data    // of the stage.approved or stage.rejected event; nil when there is none
+
 	LogicalTime time.Time
 	Seed        uint64
-	Timeout     time.Duration // 0 is none
-	Grace       time.Duration // between TERM and KILL; 0 is DefaultGrace
+	Timeout     time.Duration     // 0 is none
+	Grace       time.Duration     // between TERM and KILL; 0 is DefaultGrace
+	Resources   *events.Resources // what the stage may use; nil is not said
+	Network     string            // none, allow; empty is not said
 
 	Started func(pid int) // called once the process runs, may be nil
 }
@@ -51,6 +58,7 @@ type Result struct {
 	Stdout   Log
 	Stderr   Log
 	Usage    Usage
+	Pins     []events.Pair // what the result depends on beside its inputs, sorted by name, as image: sha256:...
 	// Leftovers counts the processes that outlived the stage's own process and had to be ended.
 	Leftovers int
 	// Evidence is text that proves a Failure and is in no log: the stack of a task that panicked.
@@ -71,6 +79,9 @@ type Usage struct {
 	// own peak: until a new process has loaded its program the kernel charges it with the engine's memory, and
 	// anything below that cannot be told apart.
 	MaxRSS int64
+	// Read and Written are bytes that went through read and write calls, files and pipes alike; 0 where the system does
+	// not say.
+	Read, Written int64
 }
 
 // Log describes one captured stream. Path is empty when the stage wrote nothing to it.

@@ -112,7 +112,8 @@ func (w *work) record() {
 	w.out.Stdout = events.LogRef{Bytes: r.Stdout.Bytes, Dropped: r.Stdout.Dropped}
 	w.out.Stderr = events.LogRef{Bytes: r.Stderr.Bytes, Dropped: r.Stderr.Dropped}
 	w.out.Usage = events.Usage{User: r.Usage.User, System: r.Usage.System, MaxRSS: r.Usage.MaxRSS}
-	w.out.Leftovers = r.Leftovers
+	w.out.IO = events.IO{Read: r.Usage.Read, Written: r.Usage.Written}
+	w.out.Leftovers, w.out.Pins = r.Leftovers, r.Pins
 }
 
 const evidenceTail = 16 << 10 // bytes of a log that become evidence
