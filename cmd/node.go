@@ -81,12 +81,13 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	debug.SetGCPercent(gcPercent)
 	owner := dir
 	executors := map[string]executor.Executor{}
-	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {
+	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks,
+		Runs: n, Files: n.artifacts}) {
 		executors[x.Spec().Name] = x
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
-	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
+	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
 		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }}
 	if a.tune != nil {

@@ -50,6 +50,12 @@ func (r *Run) NextDecision() (Decision, bool) {
 	return Decision{Type: RunCompleted, Stage: -1}, true
 }
 
+// Due reports whether something must follow the log as it is.
+func (r *Run) Due() bool {
+	_, due := r.NextDecision()
+	return due
+}
+
 // nextSettled ends a foreach stage whose instances have all ended.
 func (r *Run) nextSettled() (Decision, bool) {
 	for ; len(r.settled) > 0; r.settled = r.settled[1:] {

@@ -106,6 +106,7 @@ type Stage struct {
 	Inputs    []Input           `json:"inputs,omitempty"`  // sorted by role
 	Outputs   []Output          `json:"outputs,omitempty"` // sorted by role
 	Reads     []string          `json:"reads,omitempty"`   // stages whose outputs the expressions read, sorted
+	Facts     bool              `json:"facts,omitempty"`   // its expressions read facts of the run: run.failed and the like
 	Env       map[string]string `json:"env,omitempty"`     // literal text or one ${{ expression }}
 	Secrets   map[string]string `json:"secrets,omitempty"` // environment variable to secret://name
 	Timeout   time.Duration     `json:"timeout,omitempty"` // nanoseconds; 0 is none

@@ -21,6 +21,7 @@ type Run struct {
 	Trigger  string
 	Params   json.RawMessage
 	Trace    string
+	Since    int64 // from which a deadline counts: creation, or the last time that the run was resumed
 	Created  int64 // Unix nanoseconds, as all times here; 0 is not yet
 	Started  int64
 	Ended    int64
@@ -58,8 +59,9 @@ type Stand struct {
 	Started  int64  // last attempt
 	Ended    int64
 	Worker   string
-	Last     *Data  // data of the event that ended it, or that ended its last attempt
-	Answer   *Data  // of the person who approved or rejected
+	Last     *Data // data of the event that ended it, or that ended its last attempt
+	Answer   *Data // of the person who approved or rejected
+	Approved bool
 	Passed   *Data  // of the attempt whose gate somebody opened: its outputs are the stage's
 	Broken   string // why a condition of the stage could not be evaluated: the attempt fails with it
 	Item     int32  // number of a foreach stage's instance, from 1; 0 is a stage of the plan
@@ -116,6 +118,7 @@ func (r *Run) Apply(e *Event) error {
 	case RunCancelRequested:
 		r.cancelRequested, r.Class, r.Reason, r.Culprit = true, e.Data.Class, e.Data.Reason, ""
 	case RunResumed:
+		r.Since = e.Time
 		r.resume()
 	default:
 		r.Ended, r.Waits = e.Time, ""
@@ -130,7 +133,7 @@ func (r *Run) refuse(e *Event, stage string, s State, why string) error {
 
 func (r *Run) create(e *Event) {
 	d := &e.Data
-	r.ID, r.Created = e.Stream, e.Time
+	r.ID, r.Created, r.Since = e.Stream, e.Time, e.Time
 	r.Delivery, r.Forked, r.From, r.Sample = d.Delivery, d.Forked, d.From, d.Sample
 	r.Kind, r.Trigger, r.Params, r.Trace = d.Kind, d.Trigger, d.Params, d.Trace
 	r.Group, r.Parent, r.Depth = d.Group, d.Parent, d.Depth
@@ -247,7 +250,7 @@ func (r *Run) applyStage(e *Event) error {
 			r.ready = append(r.ready, int32(i)) //nolint:gosec // small; the sweep may have passed it while it ran
 		}
 	case StageApproved, StageRejected:
-		s.Answer, s.Waits, s.Due = keep(&e.Data), "slot", 0
+		s.Answer, s.Approved, s.Waits, s.Due = keep(&e.Data), e.Type == StageApproved, "slot", 0
 	case StageGateOpened:
 		s.Passed = s.rejected
 	case StageSegmentRecorded, StageLateResult:

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -35,51 +34,22 @@ type finished struct {
 }
 
 func (e *Engine) newBody(c claim) *body {
-	plan := c.live.run.Graph.Plan
-	s := &plan.Stages[c.stage]
-	b := &body{engine: e, attempt: &stage.Attempt{Run: c.live.run.ID, Plan: plan, Stage: s, Index: c.stage, Number: c.attempt,
-		Token: c.token, Params: c.live.run.Params, Values: c.live.values(), Kind: c.live.run.Kind, Trigger: c.live.run.Trigger,
-		Logical: time.Unix(0, c.live.run.Created).UTC()}}
+	a := e.attempt(c.live, c.stage)
+	a.Number, a.Token = c.attempt, c.token
+	b := &body{engine: e, attempt: a}
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
-	if len(s.Reads) > 0 {
-		b.attempt.Upstream = make(map[string][]events.Result, len(s.Reads))
-		for _, name := range s.Reads {
-			if i, ok := c.live.run.Graph.Index(name); ok && c.live.run.Stages[i].Last != nil {
-				b.attempt.Upstream[name] = c.live.run.Stages[i].Last.Outputs
-			}
-		}
+	if c.live.run.Cancelling() { // taken up again after a restart
+		b.cancel(errCancelled)
 	}
-	delivery := c.live.run.Delivery
-	b.attempt.From = delivery
-	b.attempt.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, delivery) }
 	e.bodyLock.Lock()
 	defer e.bodyLock.Unlock()
-	of := e.bodies[b.attempt.Run]
+	of := e.bodies[a.Run]
 	if of == nil {
 		of = make(map[uint64]*body, 1)
-		e.bodies[b.attempt.Run] = of
+		e.bodies[a.Run] = of
 	}
 	of[c.token] = b
 	return b
-}
-
-// values decodes the run's parameters, once a run. What is no object shows at the first expression that asks for it.
-func (l *live) values() map[string]json.RawMessage {
-	if l.params == nil && len(l.run.Params) > 0 {
-		_ = json.Unmarshal(l.run.Params, &l.params)
-	}
-	return l.params
-}
-
-func (e *Engine) delivery(ctx context.Context, id events.ID) (*events.Data, error) {
-	log, err := e.o.Store.Events(ctx, id, 0, 1)
-	if err != nil {
-		return nil, fmt.Errorf("read delivery: %w", err)
-	}
-	if len(log) == 0 {
-		return nil, fmt.Errorf("read delivery %s: not in the log", id)
-	}
-	return &log[0].Data, nil
 }
 
 // bodiesOf gives the bodies of a run.
@@ -223,9 +193,9 @@ func (u *unit) finish(f *finished) {
 		d = *f.outcome.Data
 	}
 	d.Duration = f.took
-	d.Stage, d.Attempt, d.Token = a.Stage.Name, a.Number, a.Token
+	d.Stage, d.Item, d.Attempt, d.Token = a.Stage.Name, a.Item, a.Number, a.Token
 	if stand := &l.run.Stages[a.Index]; stand.State == events.Running && stand.Token == a.Token {
-		u.engine.schedule.Line.Release(a.Stage.Executor)
+		u.engine.schedule.Line.Release(a.Stage)
 	}
 	if !l.run.Holds(a.Index, a.Token) {
 		d.Reason = "the attempt was over already"

@@ -44,6 +44,11 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 		}
 	}
 	for _, c := range lost {
+		if c.live.run.StageOf(c.stage).Executor == "pipeline" { // its work is another run, which is not lost
+			e.schedule.Line.Claim(c.live.run.StageOf(c.stage))
+			u.claims = append(u.claims, c)
+			continue
+		}
 		u.lose(c)
 		u.cascade()
 	}
@@ -146,23 +151,33 @@ func (e *Engine) refold(g *events.Graph, id events.ID, unstored []storage.Sealed
 	return run, nil
 }
 
-// lineUp fills the line anew from the folded runs and gives the claims that have no body here.
+// lineUp fills the line, the timers and the groups anew from the folded runs and gives the claims that have no body here.
 func (e *Engine) lineUp() (lost []claim) {
-	line := schedule.NewLine(e.o.ProcessSlots, e.o.TaskSlots)
+	h := e.schedule
+	h.Line, h.Timers, h.Groups = e.newLine(), &schedule.Timers{}, schedule.NewGroups(e.o.MaxRuns)
 	for _, l := range e.inOrder() {
+		switch {
+		case l.run.State == events.Running && h.Groups.Bound(l.run):
+			h.Groups.Enter(l.run)
+		case l.run.State == events.Pending && l.run.Waits != "":
+			h.Groups.Wait(l.run)
+		}
+		if !l.run.State.Terminal() {
+			h.Timers.AddDeadline(l.run)
+		}
 		for i := range l.run.Stages {
 			s := &l.run.Stages[i]
 			switch {
+			case s.State == events.Running && s.Worker == "": // a foreach stage: its instances go on
 			case s.State == events.Running && e.claimed(l, i):
-				line.Claim(l.run.Graph.Plan.Stages[i].Executor)
+				h.Line.Claim(l.run.StageOf(i))
 			case s.State == events.Running:
 				lost = append(lost, claim{live: l, stage: i, attempt: s.Attempt, token: s.Token})
 			case s.State == events.Pending && s.Queued:
-				line.Wait(l.run, i, s.Due)
+				h.Wait(l.run, i)
 			}
 		}
 	}
-	e.schedule.Line = line
 	return lost
 }
 
@@ -189,10 +204,10 @@ func (e *Engine) claimed(l *live, stage int) bool {
 
 // lose records that an attempt's worker is gone.
 func (u *unit) lose(c claim) {
-	plan := &c.live.run.Graph.Plan.Stages[c.stage]
 	f := &events.Failure{Class: events.Lost, Reason: "engine stopped: its worker " + c.live.run.Stages[c.stage].Worker + " is gone"}
 	t, due := c.live.run.Settle(c.stage, f, u.now)
-	d := events.Data{Stage: plan.Name, Attempt: c.attempt, Token: c.token, Due: due}
+	s := &c.live.run.Stages[c.stage]
+	d := events.Data{Stage: c.live.run.StageOf(c.stage).Name, Item: int(s.Item), Attempt: c.attempt, Token: c.token, Due: due}
 	d.SetFailure(f)
 	u.must(c.live, &events.Event{Stream: c.live.run.ID, Type: t, Data: d})
 }

@@ -19,6 +19,7 @@ type output struct {
 	*events.Output
 	value   json.RawMessage // nil for a file
 	records int64
+	size    int64 // of a file, in bytes
 }
 
 // takeOutputs finds every declared output and refuses what is no plain file below out. What was not declared stays
@@ -86,6 +87,7 @@ func (o *output) take(out *os.Root) (bool, *events.Failure) {
 	case !info.Mode().IsRegular():
 		actual = kindOf(info.Mode())
 	default:
+		o.size = info.Size()
 		return true, nil
 	}
 	return false, o.bad("a file out/"+o.Path, actual, fmt.Sprintf("the output %s: found %s at out/%s", o.Role, actual, o.Path))

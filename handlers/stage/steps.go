@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -46,29 +47,41 @@ func steps() []step {
 		execute,      // the body
 		takeOutputs,  // what was declared, and nothing else
 		checkOutputs, // bad_output: nobody below sees what broke its contract
+		reconcile,    // bad_output: what went out does not fit what came in
+		gates,        // acceptance criteria
 		seal,         // outputs become artifacts with digest, size and records
+		turnAway,     // gate_rejected: after sealing, so that a person may let the outputs pass
 	}
 }
 
 // work is an attempt on its way through the steps.
 type work struct {
 	*Attempt
-	call    executor.Call
-	result  *executor.Result
-	inputs  map[string]*file // file inputs by role
-	outputs []output         // in the order of the plan
-	out     events.Data
+	call     executor.Call
+	result   *executor.Result
+	inputs   map[string]*file // file inputs by role
+	lists    map[string]bool  // inputs that are lists of files, by role
+	eval     *evaluation
+	took     time.Duration   // of the executor
+	rejected *events.Failure // by a gate
+	outputs  []output        // in the order of the plan
+	out      events.Data
 }
 
 // Run takes the attempt through the steps and cleans up behind it: a work directory is kept only for a failure.
 func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
+	if a.Broken != "" {
+		return Outcome{Failure: &events.Failure{Class: events.BadInput, Reason: a.Broken}}
+	}
 	w := &work{Attempt: a}
 	leave := s.dirs.enter(s.WorkDir, a.Run)
 	failure := s.carryOut(ctx, w)
 	w.record()
 	if failure != nil {
 		s.evidence(ctx, w, failure)
-		w.out.Outputs = nil
+		if failure.Class != events.GateRejected {
+			w.out.Outputs = nil
+		}
 		w.unlockInputs()
 		leave("")
 	} else {
@@ -96,8 +109,18 @@ func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
 	if ex == nil {
 		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_NOT_YET: this build has no executor %q", w.Stage.Executor)}
 	}
+	began := time.Now()
 	w.result, failure = ex.Execute(ctx, &w.call)
+	w.took = time.Since(began)
 	return failure
+}
+
+// evaluation gives what the attempt's expressions see; it is built once.
+func (w *work) evaluation(ctx context.Context, s *Steps) *evaluation {
+	if w.eval == nil {
+		w.eval = &evaluation{ctx: ctx, attempt: w.Attempt, artifacts: s.Artifacts, files: map[string]*file{}}
+	}
+	return w.eval
 }
 
 // record copies what the executor left into the event.
