@@ -17,6 +17,7 @@ import (
 type nowhere struct{ storage.Store }
 
 func (nowhere) Commit(*storage.Batch) error { return nil }
+func (nowhere) Head() int64                 { return 0 }
 
 type idle struct{}
 
