@@ -129,6 +129,10 @@ func (v *referenceVisitor) Visit(n *ast.Node) {
 
 func (v *referenceVisitor) member(t *ast.MemberNode) {
 	chain := pathOf(t)
+	if len(chain) == 3 && chain[0] == "stages" && stageFacts[chain[2]] != nil {
+		v.named++
+		v.references = append(v.references, reference{stage: chain[1], field: chain[2], at: v.stages})
+	}
 	if len(chain) < 4 || chain[0] != "stages" || chain[2] != "outputs" {
 		return
 	}
