@@ -164,7 +164,8 @@ func executorFields() []field {
 			key("params", dict("Its parameters.", as(anyForm, "A value or one ${{ expression }}.")))))),
 		key("approval", choice("Waits for a person.", as(textForm, "What is asked."), object("A question with settings.",
 			must("message", as(textForm, "What is asked.")),
-			key("approvers", list("Who may answer; else any operator.", as(textForm, "A user or role."))),
-			key("remind", as(durationForm, "How often the question is repeated."))))),
+			key("approvers", list("Who may answer; else everybody who may control the engine.", as(textForm, "The name of a user of the system."))),
+			key("form", dict("What the answer has to say: outputs of the stage with the same names take it.", as(schemaForm, "JSON Schema of the field."))),
+			preset("on_timeout", "fail", oneOf("What it means that nobody answered within the stage's time-out.", "fail", "approve", "reject"))))),
 	}
 }

@@ -163,9 +163,10 @@ func (b *builder) checkContractRef(n *node, format string, file bool) {
 func (b *builder) buildStage(s *stageInfo) {
 	s.out.Name = s.name
 	s.out.Needs, s.out.Prefers = namesOf(s.needs), namesOf(s.prefers)
+	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
+	b.buildForeach(s)
 	b.buildExecutor(s)
 	defaults := defaultsOf(s.out.Executor)
-	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
 	s.out.Timeout = durationOf(s.body.get("timeout"), defaults.timeout)
 	s.out.Grace = durationOf(s.body.get("grace"), 0)
 	s.out.Delay = durationOf(s.body.get("delay"), 0)
@@ -173,7 +174,6 @@ func (b *builder) buildStage(s *stageInfo) {
 		b.at(retry, "E_VALUE", "the stage "+s.name+" asks a person, and is not tried again", "no retry", "apollo resume asks once more")
 	}
 	s.out.Isolation, s.out.Network = textOr(s.body, "isolation", "observe"), textOr(s.body, "network", "allow")
-	b.buildForeach(s)
 	b.buildInputs(s)
 	b.buildVariables(s)
 	b.buildRetry(s, defaults)
