@@ -37,6 +37,8 @@ type node struct {
 	logger    zerolog.Logger
 	control   *http.Server  // on the socket in the data directory
 	ending    chan struct{} // closed when the node begins to close
+	reaping   sync.WaitGroup
+	unreap    context.CancelFunc
 
 	gate      sync.RWMutex // held for writing while a plan stands in for a registered one
 	pipelines map[string]router.Pipeline
@@ -93,6 +95,9 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 		a.tune(runner, &o)
 	}
 	n.engine, err = router.New(o)
+	reap, stop := context.WithCancel(context.Background())
+	n.unreap = stop
+	n.reaping.Go(func() { executor.ReapOrphans(reap) })
 	return n, err
 }
 
@@ -121,6 +126,10 @@ func (n *node) close(ctx context.Context) error {
 		errs = append(errs, n.engine.Stop(ctx))
 	}
 	close(n.ending)
+	if n.unreap != nil {
+		n.unreap()
+		n.reaping.Wait()
+	}
 	if n.control != nil {
 		quick, done := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		if n.control.Shutdown(quick) != nil {

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("APOLLO_TEST_MAIN") == "1" {
 		_ = os.Unsetenv("APOLLO_TEST_MAIN")
 		limitFiles()
+		mountProc()
 		cmd.Main()
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else every process sleeps a second at its end under -race
@@ -47,7 +48,8 @@ type site struct {
 	server          *exec.Cmd
 	address         string
 	stderr          *safeBuffer
-	ended           chan struct{} // closed once the server's process is gone
+	ended           chan struct{}   // closed once the server's process is gone
+	prepare         func(*exec.Cmd) // changes how the server is started; nil is not at all
 }
 
 // safeBuffer takes what a process says while the test reads it.
@@ -110,6 +112,9 @@ func (s *site) launch(env ...string) (listening bool) {
 	s.t.Helper()
 	s.server, s.stderr, s.ended = s.command(env, "serve", "--listen", "127.0.0.1:0"), new(safeBuffer), make(chan struct{})
 	s.server.Stderr = s.stderr
+	if s.prepare != nil {
+		s.prepare(s.server)
+	}
 	out, in, err := os.Pipe()
 	if err != nil {
 		s.t.Fatal(err)
