@@ -49,6 +49,7 @@ type site struct {
 	address         string
 	stderr          *safeBuffer
 	ended           chan struct{}   // closed once the server's process is gone
+	args            []string        // of the server, besides the usual ones
 	prepare         func(*exec.Cmd) // changes how the server is started; nil is not at all
 }
 
@@ -110,7 +111,7 @@ func (s *site) command(env []string, args ...string) *exec.Cmd {
 // launch starts the server without waiting for it to listen: it may be made to die before that.
 func (s *site) launch(env ...string) (listening bool) {
 	s.t.Helper()
-	s.server, s.stderr, s.ended = s.command(env, "serve", "--listen", "127.0.0.1:0"), new(safeBuffer), make(chan struct{})
+	s.server, s.stderr, s.ended = s.command(env, append([]string{"serve", "--listen", "127.0.0.1:0"}, s.args...)...), new(safeBuffer), make(chan struct{})
 	s.server.Stderr = s.stderr
 	if s.prepare != nil {
 		s.prepare(s.server)

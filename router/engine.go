@@ -238,13 +238,16 @@ func (e *Engine) fail(err error) {
 	}
 }
 
+// Drain begins to stop: from now on no stage starts and nothing is accepted. It returns at once.
+func (e *Engine) Drain() { e.stopping.Store(true) }
+
 // Stop drains: no stage starts any more, running ones are waited for until the context ends, then interrupted and
 // recorded as lost, so that the next engine starts them again.
 func (e *Engine) Stop(ctx context.Context) error {
 	if !e.ready.Load() {
 		return e.router.Close()
 	}
-	e.stopping.Store(true)
+	e.Drain()
 	e.quiesce()
 	ended := make(chan struct{})
 	go func() { e.outcomes.Wait(); close(ended) }()
