@@ -18,7 +18,7 @@ type Orphan struct {
 	Run     string // as marked; empty for a process that was found as a child of a marked one
 	Stage   string
 	Attempt int
-	Command string // its command line, words joined with spaces
+	Command string // what it was started as, without its arguments: a secret may stand there
 }
 
 // KillOrphans ends every process that an earlier engine of the same owner started and left behind, with everything
@@ -82,7 +82,7 @@ func ancestors(table []stat) map[int]bool {
 func describe(pid int) Orphan {
 	o := Orphan{PID: pid}
 	command, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	o.Command = strings.TrimSpace(strings.ReplaceAll(string(command), "\x00", " "))
+	o.Command, _, _ = strings.Cut(string(command), "\x00")
 	if parts := strings.Split(markOf(environOf(pid)), "/"); len(parts) >= 4 {
 		parts = parts[len(parts)-3:]
 		o.Run, o.Stage = parts[0], parts[1]

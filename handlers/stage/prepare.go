@@ -209,7 +209,7 @@ func checkInputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 			report, f = checkValue(w.call.Inputs[in.Role].Value, c, events.BadInput)
 		}
 		if f == nil {
-			f = s.broken(ctx, report, events.BadInput, "input "+in.Role)
+			f = s.broken(ctx, w, report, events.BadInput, "input "+in.Role)
 		}
 		if f != nil {
 			return f
