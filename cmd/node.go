@@ -190,7 +190,7 @@ func (a *app) secrets(dir string) func(ref string) ([]string, error) {
 		}
 		variable := "APOLLO_SECRET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if v := a.env(variable); v != "" {
-			return []string{v}, longEnough(name, v)
+			return longEnough(name, v)
 		}
 		path := filepath.Join(dir, "secrets", name)
 		value, err := secretFile(path)
@@ -201,7 +201,7 @@ func (a *app) secrets(dir string) func(ref string) ([]string, error) {
 		if next, err := secretFile(path + ".next"); err == nil {
 			values = append(values, next)
 		}
-		return values, longEnough(name, value)
+		return longEnough(name, values...)
 	}
 }
 
@@ -219,9 +219,15 @@ func secretFile(path string) (string, error) {
 
 const minSecret = 8 // bytes: a shorter secret is guessed, and masks half a log
 
-func longEnough(name, value string) error {
-	if len(value) < minSecret {
-		return fmt.Errorf("E_SECRET_SHORT: the secret %q has fewer than %d bytes", name, minSecret)
+// longEnough refuses a secret, or the one that is to replace it, when it is too short.
+func longEnough(name string, values ...string) ([]string, error) {
+	for i, value := range values {
+		if i > 0 {
+			name += ".next"
+		}
+		if len(strings.TrimSpace(value)) < minSecret {
+			return nil, fmt.Errorf("E_SECRET_SHORT: the secret %q has fewer than %d bytes; make it longer where it is issued", name, minSecret)
+		}
 	}
-	return nil
+	return values, nil
 }
