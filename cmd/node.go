@@ -90,7 +90,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
 	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
-		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }}
+		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, logger) }}
 	if a.tune != nil {
 		a.tune(runner, &o)
 	}
@@ -101,12 +101,12 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	return n, err
 }
 
-func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) error {
+func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) ([]executor.Orphan, error) {
 	orphans, err := executor.KillOrphans(ctx, owner)
 	for _, o := range orphans {
 		logger.Warn().Interface("process", o).Msg("ended a process that an engine which died had left behind")
 	}
-	return err
+	return orphans, err
 }
 
 func firstOf(values []string, err error) (string, error) {

@@ -55,7 +55,9 @@ type event struct {
 	Type string
 	Data struct {
 		Stage, Class, Reason string
-		Attempt              int
+		Attempt, Leftovers   int
+		Exit                 int
+		Signal               string
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -38,8 +39,9 @@ type Options struct {
 	Metrics   Metrics   // may be nil
 	Handlers  []Handler // beside the built-in ones
 	Owner     string    // names this engine on its claims
-	// KillOrphans ends processes that an engine which died has left behind, before their stages start again. May be nil.
-	KillOrphans  func(ctx context.Context) error
+	// KillOrphans ends processes that an engine which died has left behind, before their stages start again, and tells
+	// which. May be nil.
+	KillOrphans  func(ctx context.Context) ([]executor.Orphan, error)
 	ProcessSlots int // stages that run processes at once; 0 is 4
 	TaskSlots    int // Go tasks at once; 0 is 512
 	MaxLive      int // runs that have not ended; past it deliveries are refused with ErrBusy; 0 is 20,000

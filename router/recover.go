@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/storage"
 )
@@ -38,13 +39,15 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 	}
 	u := e.begin()
 	lost := e.lineUp()
+	var orphans []executor.Orphan
 	if len(lost) > 0 && e.o.KillOrphans != nil && !e.ready.Load() {
-		if err := e.o.KillOrphans(ctx); err != nil {
+		var err error
+		if orphans, err = e.o.KillOrphans(ctx); err != nil {
 			return nil, fmt.Errorf("end processes of an engine that died: %w", err)
 		}
 	}
 	for _, c := range lost {
-		u.lose(c)
+		u.lose(c, orphans)
 		u.cascade()
 	}
 	for _, l := range e.inOrder() {
@@ -187,12 +190,21 @@ func (e *Engine) claimed(l *live, stage int) bool {
 	return false
 }
 
-// lose records that an attempt's worker is gone.
-func (u *unit) lose(c claim) {
+// lose records that an attempt's worker is gone, and how many of its processes had to be ended.
+func (u *unit) lose(c claim, orphans []executor.Orphan) {
 	plan := &c.live.run.Graph.Plan.Stages[c.stage]
+	ended, run := 0, c.live.run.ID.String()
+	for _, o := range orphans {
+		if o.Run == run && o.Stage == plan.Name && o.Attempt == c.attempt {
+			ended++
+		}
+	}
 	f := &events.Failure{Class: events.Lost, Reason: "engine stopped: its worker " + c.live.run.Stages[c.stage].Worker + " is gone"}
+	if ended > 0 {
+		f.Reason += fmt.Sprintf("; processes of it that went on (%d) were ended", ended)
+	}
 	t, due := c.live.run.Settle(c.stage, f, u.now)
-	d := events.Data{Stage: plan.Name, Attempt: c.attempt, Token: c.token, Due: due}
+	d := events.Data{Stage: plan.Name, Attempt: c.attempt, Token: c.token, Due: due, Leftovers: ended}
 	d.SetFailure(f)
 	u.must(c.live, &events.Event{Stream: c.live.run.ID, Type: t, Data: d})
 }
