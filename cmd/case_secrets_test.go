@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,9 +89,7 @@ stages:
 	for _, args := range [][]string{{"show", run}, {"show", run, "-o", "json"}, {"events", run}, {"logs", run}, {"logs", run, "--raw"}, {"runs", "-o", "json"}, {"inbox", "-o", "json"}, {"replay", run, "--step"}} {
 		shown["apollo "+strings.Join(args, " ")] = s.must(args...)
 	}
-	for path, text := range s.stored() {
-		shown[path] = text
-	}
+	maps.Copy(shown, s.stored())
 	for where, text := range shown {
 		for _, secret := range neverShown {
 			if at := strings.Index(text, secret); at >= 0 {

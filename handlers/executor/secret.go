@@ -70,7 +70,7 @@ func appendLeaves(parts []string, value any) []string {
 			var written bytes.Buffer
 			enc := json.NewEncoder(&written)
 			enc.SetEscapeHTML(html)
-			if enc.Encode(v) == nil {
+			if err := enc.Encode(v); err == nil {
 				parts = append(parts, unquoted(strings.TrimSpace(written.String())))
 			}
 		}
