@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -46,8 +47,9 @@ type Options struct {
 	Metrics   Metrics   // may be nil
 	Handlers  []Handler // beside the built-in ones
 	Owner     string    // names this engine on its claims
-	// KillOrphans ends processes that an engine which died has left behind, before their stages start again. May be nil.
-	KillOrphans  func(ctx context.Context) error
+	// KillOrphans ends processes that an engine which died has left behind, before their stages start again, and tells
+	// which. May be nil.
+	KillOrphans  func(ctx context.Context) ([]executor.Orphan, error)
 	ProcessSlots int // stages that run processes at once; 0 is 4
 	TaskSlots    int // Go tasks at once; 0 is 512
 	Conditions   Conditions
@@ -268,13 +270,16 @@ func (e *Engine) fail(err error) {
 	}
 }
 
+// Drain begins to stop: from now on no stage starts and nothing is accepted. It returns at once.
+func (e *Engine) Drain() { e.stopping.Store(true) }
+
 // Stop drains: no stage starts any more, running ones are waited for until the context ends, then interrupted and
 // recorded as lost, so that the next engine starts them again.
 func (e *Engine) Stop(ctx context.Context) error {
 	if !e.ready.Load() {
 		return e.router.Close()
 	}
-	e.stopping.Store(true)
+	e.Drain()
 	e.quiesce()
 	ended := make(chan struct{})
 	go func() { e.outcomes.Wait(); close(ended) }()

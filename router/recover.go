@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/storage"
 )
@@ -38,8 +39,10 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 	}
 	u := e.begin()
 	lost := e.lineUp()
+	var orphans []executor.Orphan
 	if len(lost) > 0 && e.o.KillOrphans != nil && !e.ready.Load() {
-		if err := e.o.KillOrphans(ctx); err != nil {
+		var err error
+		if orphans, err = e.o.KillOrphans(ctx); err != nil {
 			return nil, fmt.Errorf("end processes of an engine that died: %w", err)
 		}
 	}
@@ -49,7 +52,7 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 			u.claims = append(u.claims, c)
 			continue
 		}
-		u.lose(c)
+		u.lose(c, orphans)
 		u.cascade()
 	}
 	for _, l := range e.inOrder() {
@@ -202,12 +205,21 @@ func (e *Engine) claimed(l *live, stage int) bool {
 	return false
 }
 
-// lose records that an attempt's worker is gone.
-func (u *unit) lose(c claim) {
+// lose records that an attempt's worker is gone, and how many of its processes had to be ended.
+func (u *unit) lose(c claim, orphans []executor.Orphan) {
+	s, plan := &c.live.run.Stages[c.stage], c.live.run.StageOf(c.stage)
+	ended, run := 0, c.live.run.ID.String()
+	for _, o := range orphans {
+		if o.Run == run && o.Stage == plan.Label(int(s.Item)) && o.Attempt == c.attempt {
+			ended++
+		}
+	}
 	f := &events.Failure{Class: events.Lost, Reason: "engine stopped: its worker " + c.live.run.Stages[c.stage].Worker + " is gone"}
+	if ended > 0 {
+		f.Reason += fmt.Sprintf("; processes of it that went on (%d) were ended", ended)
+	}
 	t, due := c.live.run.Settle(c.stage, f, u.now)
-	s := &c.live.run.Stages[c.stage]
-	d := events.Data{Stage: c.live.run.StageOf(c.stage).Name, Item: int(s.Item), Attempt: c.attempt, Token: c.token, Due: due}
+	d := events.Data{Stage: plan.Name, Item: int(s.Item), Attempt: c.attempt, Token: c.token, Due: due, Leftovers: ended}
 	d.SetFailure(f)
 	u.must(c.live, &events.Event{Stream: c.live.run.ID, Type: t, Data: d})
 }

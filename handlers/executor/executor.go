@@ -44,6 +44,9 @@ type Call struct {
 	Started func(pid int) // called once the process runs, may be nil
 }
 
+// Label names the stage, or its instance with the number: "clean", "clean#3".
+func (c *Call) Label() string { return (&events.Stage{Name: c.Stage}).Label(c.Item) }
+
 // DefaultGrace is how long a stage may take to end after TERM, when the plan says nothing.
 const DefaultGrace = 5 * time.Second
 

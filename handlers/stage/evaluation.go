@@ -165,6 +165,10 @@ func (e *evaluation) results(results []events.Result) (map[string]any, error) {
 // may have the key.
 const fileKey = "$file"
 
+func isFileItem(recorded json.RawMessage) bool {
+	return bytes.HasPrefix(recorded, []byte(`{"`+fileKey+`":`))
+}
+
 // item reads a recorded item.
 func (e *evaluation) item(recorded json.RawMessage) (any, error) {
 	v, err := decodeNumbers(recorded)

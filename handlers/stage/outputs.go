@@ -117,7 +117,7 @@ func checkOutputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 		o := &w.outputs[i]
 		report, f := w.checkOutput(ctx, o)
 		if f == nil && report != nil {
-			f = s.broken(ctx, report, events.BadOutput, "output "+o.Role)
+			f = s.broken(ctx, w, report, events.BadOutput, "output "+o.Role)
 		}
 		if f != nil {
 			return f
@@ -189,14 +189,14 @@ func checkValue(value json.RawMessage, c *contract.Contract, class events.Class)
 }
 
 // broken makes the failure of a report that found something, with the whole report as evidence.
-func (s *Steps) broken(ctx context.Context, r *contract.Report, class events.Class, what string) *events.Failure {
+func (s *Steps) broken(ctx context.Context, w *work, r *contract.Report, class events.Class, what string) *events.Failure {
 	f := r.Failure(class)
 	if f == nil {
 		return nil
 	}
 	f.Reason = what + ": " + f.Reason
 	if proof, err := json.MarshalIndent(r, "", "  "); err == nil {
-		f.Evidence = s.keep(ctx, proof)
+		f.Evidence = s.keep(ctx, w, proof)
 	}
 	return f
 }

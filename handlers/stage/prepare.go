@@ -24,6 +24,9 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	run := a.Run.String()
 	c.Key = run + "/" + a.Stage.Label(a.Item)
 	c.Item, c.Value, c.Depth, c.Outputs = a.Item, a.Value, a.Depth, a.Stage.Outputs
+	if isFileItem(a.Value) {
+		c.Value = nil // the stage gets the file as an input
+	}
 	c.Answer, c.Approved = a.Answer, a.Approved
 	c.Resources, c.Network = a.Stage.Resources, a.Stage.Network
 	c.Dir, c.LogDir = s.attemptDirs(a, run)
@@ -256,7 +259,7 @@ func checkInputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 			report, f = checkValue(w.call.Inputs[in.Role].Value, c, events.BadInput)
 		}
 		if f == nil {
-			f = s.broken(ctx, report, events.BadInput, "input "+in.Role)
+			f = s.broken(ctx, w, report, events.BadInput, "input "+in.Role)
 		}
 		if f != nil {
 			return f

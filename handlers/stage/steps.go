@@ -78,6 +78,7 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 	failure := s.carryOut(ctx, w)
 	w.record()
 	if failure != nil {
+		w.conceal(failure)
 		s.evidence(ctx, w, failure)
 		if failure.Class != events.GateRejected {
 			w.out.Outputs = nil
@@ -112,6 +113,9 @@ func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
 	began := time.Now()
 	w.result, failure = ex.Execute(ctx, &w.call)
 	w.took = time.Since(began)
+	if failure == nil {
+		failure = executor.Revealed(w.call.Secrets, w.result.Values)
+	}
 	return failure
 }
 
@@ -123,6 +127,20 @@ func (w *work) evaluation(ctx context.Context, s *Steps) *evaluation {
 	return w.eval
 }
 
+// conceal hides the stage's secrets in what a failure says.
+func (w *work) conceal(f *events.Failure) {
+	for _, text := range []*string{&f.Reason, &f.Pointer, &f.Expected, &f.Actual} {
+		*text = w.masked(*text)
+	}
+}
+
+func (w *work) masked(text string) string {
+	if len(w.call.Secrets) == 0 {
+		return text
+	}
+	return string(executor.Mask(w.call.Secrets, []byte(text)))
+}
+
 // record copies what the executor left into the event.
 func (w *work) record() {
 	if w.result == nil {
@@ -130,7 +148,7 @@ func (w *work) record() {
 	}
 	r := w.result
 	for _, seg := range r.Segments {
-		w.out.Segments = append(w.out.Segments, events.Segment{Name: seg.Name, Duration: seg.Duration})
+		w.out.Segments = append(w.out.Segments, events.Segment{Name: w.masked(seg.Name), Duration: seg.Duration})
 	}
 	w.out.Stdout = events.LogRef{Bytes: r.Stdout.Bytes, Dropped: r.Stdout.Dropped}
 	w.out.Stderr = events.LogRef{Bytes: r.Stderr.Bytes, Dropped: r.Stderr.Dropped}
@@ -154,13 +172,14 @@ func (s *Steps) evidence(ctx context.Context, w *work, f *events.Failure) {
 		}
 	}
 	if len(proof) > 0 {
-		f.Evidence = s.keep(ctx, proof)
+		f.Evidence = s.keep(ctx, w, proof)
 	}
 }
 
-// keep stores evidence, also when the attempt is being cancelled. That it could not be stored is logged and does not
+// keep stores evidence without the stage's secrets, also when the attempt is being cancelled. That it could not be stored is logged and does not
 // change the failure.
-func (s *Steps) keep(ctx context.Context, content []byte) events.Digest {
+func (s *Steps) keep(ctx context.Context, w *work, content []byte) events.Digest {
+	content = executor.Mask(w.call.Secrets, content)
 	info, err := s.Artifacts.Put(context.WithoutCancel(ctx), bytes.NewReader(content))
 	if err != nil {
 		s.Logger.Warn().Err(err).Msg("keep evidence")
