@@ -169,15 +169,14 @@ func (u *unit) newRun(a *accepting, p *registered, d *events.Data) (l *live, ign
 	if l.group, err = u.engine.group(c, p.Plan, d); err != nil {
 		return nil, "", err
 	}
-	going := u.engine.schedule.Groups.Going(l.group)
-	if going < c.Max {
-		return l, "", nil
-	}
-	switch c.Overflow {
+	switch groups := u.engine.schedule.Groups; c.Overflow {
 	case "skip":
-		return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", going, c.Max, l.group), nil
+		if going := groups.Going(l.group); going >= c.Max {
+			return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", going, c.Max, l.group), nil
+		}
 	case "cancel_oldest":
-		if oldest := u.engine.schedule.Groups.Oldest(l.group); oldest != nil {
+		if members := groups.Members(l.group); len(members) >= c.Max {
+			oldest := members[0]
 			u.must(u.engine.live[oldest.ID], &events.Event{Stream: oldest.ID, Type: events.RunCancelRequested,
 				Data: events.Data{Reason: "a newer run of the group " + l.group + " takes its place"}})
 		}

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/stage"
 )
 
 var (
 	errCancelled = errors.New("the run was cancelled")
-	errStopping  = errors.New("the engine was stopped")
+	errStopping  = executor.ErrStopping
 )
 
 // body is one attempt while it runs. It is registered from the claim until its outcome is durable.
@@ -31,6 +32,7 @@ type finished struct {
 	body    *body
 	outcome stage.Outcome
 	took    time.Duration
+	adrift  bool // it waited for another run when the engine was stopped: the next engine goes on waiting
 }
 
 func (e *Engine) newBody(c claim) *body {
@@ -118,9 +120,13 @@ func (e *Engine) carry(b *body) {
 func (b *body) run() {
 	begin := b.engine.o.Clock()
 	f := &finished{body: b, outcome: b.execute()}
+	f.adrift = b.waits() && f.outcome.Failure != nil && b.engine.stopping.Load()
 	f.took = b.engine.o.Clock().Sub(begin)
 	f.submit()
 }
+
+// waits reports whether the body only waits for another run.
+func (b *body) waits() bool { return b.attempt.Stage.Executor == "pipeline" }
 
 // submit brings the outcome to the loop. Once the engine has stopped it is given up: the next engine finds the attempt
 // lost.
@@ -169,13 +175,15 @@ func (b *body) execute() (o stage.Outcome) {
 	return o
 }
 
-// interruptAll ends every body; their attempts are recorded as lost.
-func (e *Engine) interruptAll() {
+// interrupt ends bodies: their attempts are recorded as lost, but for those that only wait for another run.
+func (e *Engine) interrupt(which func(*body) bool) {
 	e.bodyLock.Lock()
 	defer e.bodyLock.Unlock()
 	for _, of := range e.bodies {
 		for _, b := range of {
-			b.cancel(errStopping)
+			if which(b) {
+				b.cancel(errStopping)
+			}
 		}
 	}
 }
@@ -185,6 +193,9 @@ func (u *unit) finish(f *finished) {
 	a := f.body.attempt
 	u.finished = append(u.finished, f)
 	l := u.engine.live[a.Run]
+	if f.adrift {
+		return
+	}
 	if l == nil {
 		return // the run ended by Apollo's own fault and was forgotten
 	}

@@ -281,6 +281,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	e.Drain()
 	e.quiesce()
+	e.interrupt((*body).waits) // whoever waits for a run of which no stage starts any more would wait for ever
 	ended := make(chan struct{})
 	go func() { e.outcomes.Wait(); close(ended) }()
 	select {

@@ -102,7 +102,7 @@ func (e *Engine) take(u *unit, in input) {
 	case in.act != nil:
 		u.carryOut(in.act)
 	case in.interrupt:
-		e.interruptAll()
+		e.interrupt(func(*body) bool { return true })
 	case in.quiet != nil:
 		u.quiet = append(u.quiet, in.quiet)
 	}
@@ -128,7 +128,7 @@ func (e *Engine) fill(u *unit) {
 
 // send closes the unit and hands it to the committer.
 func (e *Engine) send(u *unit) {
-	if len(u.batch.Events)+len(u.finished)+len(u.replies)+len(u.quiet) == 0 {
+	if len(u.batch.Events)+len(u.claims)+len(u.finished)+len(u.replies)+len(u.quiet) == 0 {
 		return
 	}
 	u.close()

@@ -115,6 +115,9 @@ func (e *Pipelines) carry(ctx context.Context, c *Call, result *Result, child Ch
 	}
 	result.Pins = []events.Pair{{Name: "run", Value: id.String()}}
 	end, err := e.runs.WaitChild(ctx, id)
+	if err != nil && errors.Is(context.Cause(ctx), ErrStopping) {
+		return &events.Failure{Class: events.Lost, Reason: "the engine was stopped while the run " + id.String() + " went on"}
+	}
 	if cause := stopCause(ctx); cause != nil && err != nil {
 		if err := e.runs.CancelChild(lasting, id, cause.Reason); err != nil {
 			return systemFailure("cancel the run "+id.String(), err)

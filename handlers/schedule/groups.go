@@ -70,16 +70,22 @@ func (g *Groups) Going(name string) int {
 	return 0
 }
 
-// Oldest gives the run of a group that has gone on longest and that nobody has cancelled yet, or nil.
-func (g *Groups) Oldest(name string) *events.Run {
+// Members gives the runs of a group that go on, the oldest first, and then those that wait; without those that somebody
+// has cancelled already.
+func (g *Groups) Members(name string) (members []*events.Run) {
 	if of := g.byName[name]; of != nil {
 		for _, r := range of.going {
 			if !r.Cancelling() {
-				return r
+				members = append(members, r)
 			}
 		}
 	}
-	return nil
+	for _, r := range g.queue {
+		if r.Group == name && waitsToGo(r) {
+			members = append(members, r)
+		}
+	}
+	return members
 }
 
 // Enter counts a run that goes on.
