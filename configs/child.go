@@ -170,9 +170,7 @@ func (b *builder) buildOutputs(n *node) {
 		return
 	}
 	all := &stageInfo{name: "outputs", key: n, body: n, reads: map[string]bool{}}
-	for _, s := range b.stages {
-		all.needs = append(all.needs, s)
-	}
+	all.needs = append(all.needs, b.stages...)
 	for _, e := range n.entries {
 		if e.value.kind != scalarNode {
 			continue

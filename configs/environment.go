@@ -141,13 +141,13 @@ func (c *checker) locate(n *node, offset int) (line, col int) {
 }
 
 // compile checks an expression against the names and types of its scope, and reports what is wrong at its place.
-func (c *checker) compile(s source, scope types.Map, want reflect.Kind) bool {
+func (c *checker) compile(s source, scope types.Map, want reflect.Kind) {
 	a, err := analyse(s.text)
 	if err != nil {
 		c.exprFault(s, err)
-		return false
+		return
 	}
-	return c.compileAnalysed(s, a, scope, want)
+	c.compileAnalysed(s, a, scope, want)
 }
 
 func (c *checker) compileAnalysed(s source, a *analysis, scope types.Map, want reflect.Kind) bool {

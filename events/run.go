@@ -140,9 +140,9 @@ func (r *Run) create(e *Event) {
 	stages := r.Graph.Plan.Stages
 	r.Stages, r.open = make([]Stand, len(stages)), len(stages)
 	for i := range stages {
-		r.Stages[i] = Stand{State: Pending, Waits: "dependency", Plan: int32(i), //nolint:gosec // small, as all counts here
+		r.Stages[i] = Stand{State: Pending, Waits: "dependency", Plan: int32(i),
 			unmet: int32(len(stages[i].Needs)), weak: int32(len(stages[i].Prefers))} //nolint:gosec // as above
-		r.free(int32(i)) //nolint:gosec // as above
+		r.free(int32(i))
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *Run) resume() {
 			continue
 		}
 		s.unmet, s.weak = r.pending(r.Graph.Plan.Stages[i].Needs, Completed), r.pending(r.Graph.Plan.Stages[i].Prefers, Pending)
-		r.free(int32(i)) //nolint:gosec // small
+		r.free(int32(i))
 	}
 }
 

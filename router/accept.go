@@ -144,7 +144,7 @@ func (u *unit) accept(a *accepting) {
 		d.Params = p.Defaults
 	}
 	d.Run = u.engine.o.NewID()
-	l, ignored, err := u.newRun(a, p, &d)
+	l, ignored, err := u.newRun(p, &d)
 	if err != nil {
 		d.Run, d.Code, d.Reason, d.Body = events.ID{}, "E_EXPR", err.Error(), nil
 		u.deliver(a, events.DeliveryRejected, d)
@@ -160,7 +160,7 @@ func (u *unit) accept(a *accepting) {
 
 // newRun makes a run that nothing is recorded of yet, and finds its concurrency group. ignored says why there is none:
 // its group is full, and what is over is skipped.
-func (u *unit) newRun(a *accepting, p *registered, d *events.Data) (l *live, ignored string, err error) {
+func (u *unit) newRun(p *registered, d *events.Data) (l *live, ignored string, err error) {
 	l = &live{run: events.NewRun(p.graph)}
 	c := p.Plan.Concurrency
 	if c == nil {

@@ -96,7 +96,7 @@ func (u *unit) touch(l *live, e *events.Event) {
 		l.of = nil
 		u.engine.schedule.Timers.AddDeadline(l.run)
 		for i := range l.run.Stages {
-			l.changed = append(l.changed, int32(i)) //nolint:gosec // small
+			l.changed = append(l.changed, int32(i))
 		}
 		return
 	}

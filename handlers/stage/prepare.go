@@ -117,7 +117,7 @@ func (w *work) prepareInput(ctx context.Context, s *Steps, e *evaluation, in *ev
 // place puts a file input, read-only and with the run's time as its own, into in/<role>/<name>.
 func (w *work) place(ctx context.Context, s *Steps, role string, f *file) *events.Failure {
 	name := safeName(f.name)
-	if failure := w.placeFiles(ctx, s, role, []*file{f}, []string{name}); failure != nil {
+	if failure := w.placeFiles(ctx, s, role, []placing{{f, name}}); failure != nil {
 		return failure
 	}
 	placed := *f
@@ -129,13 +129,14 @@ func (w *work) place(ctx context.Context, s *Steps, role string, f *file) *event
 
 // placeAll puts a list of files into in/<role>/, numbered in the order of the list; the input is the directory.
 func (w *work) placeAll(ctx context.Context, s *Steps, role string, list []*file) *events.Failure {
-	names, width := make([]string, len(list)), len(strconv.Itoa(len(list)))
+	var places []placing
+	width := len(strconv.Itoa(len(list)))
 	for i, f := range list {
 		if f != nil {
-			names[i] = fmt.Sprintf("%0*d-%s", width, i+1, safeName(f.name))
+			places = append(places, placing{f, fmt.Sprintf("%0*d-%s", width, i+1, safeName(f.name))})
 		}
 	}
-	if failure := w.placeFiles(ctx, s, role, list, names); failure != nil {
+	if failure := w.placeFiles(ctx, s, role, places); failure != nil {
 		return failure
 	}
 	if w.lists == nil {
@@ -146,7 +147,13 @@ func (w *work) placeAll(ctx context.Context, s *Steps, role string, list []*file
 	return nil
 }
 
-func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []*file, names []string) *events.Failure {
+// placing is a file and the name that it gets.
+type placing struct {
+	file *file
+	name string
+}
+
+func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []placing) *events.Failure {
 	dir := filepath.Join(w.call.Dir, "in", role)
 	err := os.MkdirAll(dir, 0o700)
 	if err != nil {
@@ -160,17 +167,14 @@ func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []*fi
 	if w.inputs == nil {
 		w.inputs = map[string]*file{}
 	}
-	for i, f := range list {
-		if f == nil {
-			continue
-		}
-		if f.inline != nil {
-			err = root.WriteFile(names[i], f.inline, 0o444)
+	for _, p := range list {
+		if p.file.inline != nil {
+			err = root.WriteFile(p.name, p.file.inline, 0o444)
 		} else {
-			err = s.Artifacts.CopyTo(ctx, f.digest, root, names[i])
+			err = s.Artifacts.CopyTo(ctx, p.file.digest, root, p.name)
 		}
 		if err == nil {
-			err = root.Chtimes(names[i], w.Logical, w.Logical)
+			err = root.Chtimes(p.name, w.Logical, w.Logical)
 		}
 		if err != nil {
 			return cannot(ctx, "place the input "+role, err)
