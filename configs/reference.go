@@ -153,11 +153,11 @@ func Paths(src string) []string {
 	if err != nil {
 		return nil
 	}
-	v := &pathVisitor{paths: map[string]bool{}, declared: map[string]bool{}}
+	v := &pathVisitor{paths: map[string]int{}, declared: map[string]bool{}}
 	ast.Walk(&tree.Node, v)
 	var paths []string
 	for _, path := range sortedKeys(v.paths) {
-		if root := path[:len(path)-len(strings.TrimLeft(path, nameBytes))]; !v.declared[root] {
+		if root := path[:len(path)-len(strings.TrimLeft(path, nameBytes))]; v.paths[path] > 0 && !v.declared[root] {
 			paths = append(paths, path)
 		}
 	}
@@ -166,23 +166,26 @@ func Paths(src string) []string {
 
 const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
-type pathVisitor struct{ paths, declared map[string]bool }
+type pathVisitor struct {
+	paths    map[string]int // how often each stands there by itself
+	declared map[string]bool
+}
 
 // Visit is called for the inside before the outside: a longer path takes the place of what it begins with.
 func (v *pathVisitor) Visit(n *ast.Node) {
 	switch t := (*n).(type) {
 	case *ast.IdentifierNode:
-		v.paths[t.Value] = true
+		v.paths[t.Value]++
 	case *ast.VariableDeclaratorNode:
 		v.declared[t.Name] = true
 	case *ast.CallNode:
 		if id, ok := t.Callee.(*ast.IdentifierNode); ok {
-			delete(v.paths, id.Value)
+			v.paths[id.Value]--
 		}
 	case *ast.MemberNode:
 		if chain := pathOf(t); chain != nil {
-			delete(v.paths, pathText(chain[:len(chain)-1]))
-			v.paths[pathText(chain)] = true
+			v.paths[pathText(chain[:len(chain)-1])]--
+			v.paths[pathText(chain)]++
 		}
 	}
 }
