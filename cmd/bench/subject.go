@@ -36,6 +36,7 @@ type Subject struct {
 // watch sees what the load generator has to wait for.
 type watch struct {
 	ended   chan events.ID
+	failed  atomic.Pointer[string] // why a run failed: none may
 	hopping bool         // one run at a time: the time between two stages means something
 	exits   atomic.Int64 // Unix nanoseconds of the last task's return
 	mu      sync.Mutex
@@ -54,6 +55,9 @@ func NewSubject() *Subject {
 func (s *Subject) Handlers() []router.Handler {
 	return []router.Handler{{Name: "bench", Topics: []events.Type{events.RunCompleted, events.RunFailed}, Handle: func(msg *message.Message) ([]*message.Message, error) {
 		if w, ok := schedule.WorkOf(msg); ok {
+			if w.Event.Type == events.RunFailed {
+				s.watch.failed.Store(&w.Event.Data.Reason)
+			}
 			s.watch.ended <- w.Run.ID
 		}
 		return nil, nil
@@ -127,8 +131,16 @@ type Done struct {
 	Samples  int           `json:"samples"`
 }
 
-// Run carries out one load.
+// Run carries out one load. A run that fails makes the figure worthless, and is an error.
 func (s *Subject) Run(ctx context.Context, l Load) (Done, error) {
+	d, err := s.carryOut(ctx, l)
+	if why := s.watch.failed.Load(); err == nil && why != nil {
+		err = fmt.Errorf("a run of the load failed: %s", *why)
+	}
+	return d, err
+}
+
+func (s *Subject) carryOut(ctx context.Context, l Load) (Done, error) {
 	switch l.Kind {
 	case "chains":
 		return s.chains(ctx, l)

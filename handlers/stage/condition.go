@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"sort"
 	"strings"
 
@@ -41,7 +42,7 @@ func (c Conditions) Items(ctx context.Context, a *Attempt) (items json.RawMessag
 }
 
 func (e *evaluation) recordItems(v any) (json.RawMessage, int, error) {
-	list, ok := v.([]any)
+	list, ok := listOf(v)
 	if !ok {
 		return nil, 0, fmt.Errorf("E_FOREACH: the expression gave %s, not a list", describe(v))
 	}
@@ -57,6 +58,22 @@ func (e *evaluation) recordItems(v any) (json.RawMessage, int, error) {
 	}
 	b, err := json.Marshal(recorded)
 	return b, len(list), err
+}
+
+// listOf takes any list: a range gives whole numbers, not values of any type.
+func listOf(v any) ([]any, bool) {
+	if list, ok := v.([]any); ok {
+		return list, true
+	}
+	r := reflect.ValueOf(v)
+	if r.Kind() != reflect.Slice {
+		return nil, false
+	}
+	list := make([]any, r.Len())
+	for i := range list {
+		list[i] = r.Index(i).Interface()
+	}
+	return list, true
 }
 
 func describe(v any) string {
