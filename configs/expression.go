@@ -154,6 +154,7 @@ type program struct {
 	code  *vm.Program
 	roots []string // names it reads from the environment
 	path  bool     // it only walks a path: values come out as they are
+	paths []string // that it reads
 }
 
 func (p *program) run(env map[string]any) (any, error) {
@@ -252,7 +253,7 @@ func compileProgram(src string) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &program{code: code, roots: sortedKeys(a.roots), path: a.path}, nil
+	return &program{code: code, roots: sortedKeys(a.roots), path: a.path, paths: a.paths}, nil
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

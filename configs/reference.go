@@ -29,6 +29,7 @@ type analysis struct {
 	loose      int      // offset of a `stages` that names no output; -1 is none
 	path       bool     // the whole expression is one path
 	chain      []string // the path's names, when path
+	paths      []string // that it reads, sorted, each as long as it stands there
 }
 
 // exprError is a fault at a character offset of the written source.
@@ -58,7 +59,7 @@ func analyse(src string) (*analysis, error) {
 	if v.named < v.seen {
 		a.loose = v.stages
 	}
-	a.chain = pathOf(tree.Node)
+	a.chain, a.paths = pathOf(tree.Node), pathsIn(tree)
 	a.path = len(a.chain) > 0
 	if cost := costOf(tree.Node); cost > maxExprCost {
 		return nil, &exprError{code: "E_EXPR_COST", message: fmt.Sprintf("the expression may take about %.0g steps, and at most %d are allowed", cost, maxExprCost),
@@ -148,11 +149,14 @@ func (v *referenceVisitor) member(t *ast.MemberNode) {
 // Paths gives the paths that an expression reads, as stages.clean.outputs.n, each once and as long as it stands there. An
 // expression that does not compile has none.
 func Paths(src string) []string {
-	source, _ := bracketNames(src)
-	tree, err := parseSource(source)
+	p, err := programs.get(src)
 	if err != nil {
 		return nil
 	}
+	return p.paths
+}
+
+func pathsIn(tree *parser.Tree) []string {
 	v := &pathVisitor{paths: map[string]int{}, declared: map[string]bool{}}
 	ast.Walk(&tree.Node, v)
 	var paths []string

@@ -37,8 +37,8 @@ type Subject struct {
 type watch struct {
 	ended   chan events.ID
 	failed  atomic.Pointer[string] // why a run failed: none may
-	hopping bool         // one run at a time: the time between two stages means something
-	exits   atomic.Int64 // Unix nanoseconds of the last task's return
+	hopping bool                   // one run at a time: the time between two stages means something
+	exits   atomic.Int64           // Unix nanoseconds of the last task's return
 	mu      sync.Mutex
 	hops    times
 	bodies  times

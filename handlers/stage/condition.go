@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"sort"
 	"strings"
 
 	"github.com/apollo-11/apollo/configs"
@@ -123,7 +122,6 @@ func (e *evaluation) readBy(src string) json.RawMessage {
 	if len(paths) == 0 {
 		return nil
 	}
-	sort.Strings(paths)
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, path := range paths {
