@@ -160,7 +160,7 @@ func (u *unit) accept(a *accepting) {
 		d.Params = p.Defaults
 	}
 	delivered := u.deliver(a, events.DeliveryReceived, d)
-	u.create(p, delivered)
+	u.create(p, delivered, a.d.Sample)
 }
 
 func (u *unit) deliveryData(a *accepting) events.Data {
@@ -224,7 +224,7 @@ func (u *unit) deliver(a *accepting, t events.Type, d events.Data) *events.Event
 }
 
 // create appends run.created with the frozen plan and every pin.
-func (u *unit) create(p *registered, delivered *events.Event) {
+func (u *unit) create(p *registered, delivered *events.Event, sample int) {
 	if !u.engine.known[p.graph.Digest] {
 		u.engine.known[p.graph.Digest] = true
 		u.engine.plans[p.graph.Digest] = p.graph
@@ -235,5 +235,5 @@ func (u *unit) create(p *registered, delivered *events.Event) {
 	d := &delivered.Data
 	u.must(l, &events.Event{Stream: d.Run, Type: events.RunCreated, Cause: delivered.ID, Data: events.Data{
 		Pipeline: p.Plan.Pipeline, Plan: p.graph.Digest, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
-		Delivery: delivered.Stream, Trace: d.Trace}})
+		Delivery: delivered.Stream, Trace: d.Trace, Sample: sample}})
 }
