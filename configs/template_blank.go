@@ -114,11 +114,11 @@ func (t *Template) Values(given map[string]json.RawMessage) (map[string]json.Raw
 		case !ok:
 			value = b.Default
 		}
-		if wrong := b.wrong(value); wrong != "" {
+		if wrong := b.Wrong(value); wrong != "" {
 			report("the blank "+b.Name+" breaks its schema: "+wrong, orSchema(b), "")
 			continue
 		}
-		values[b.Name], _ = canonicalJSON(value) // wrong has read it
+		values[b.Name], _ = canonicalJSON(value) // Wrong has read it
 	}
 	if len(problems) > 0 {
 		return nil, problems
@@ -134,8 +134,8 @@ func orSchema(b Blank) string {
 	return string(b.Schema)
 }
 
-// wrong says in one sentence why a value can't fill the blank, or nothing.
-func (b *Blank) wrong(value json.RawMessage) string {
+// Wrong says in one sentence why a value can't fill the blank, or nothing.
+func (b *Blank) Wrong(value json.RawMessage) string {
 	schema, err := CompileSchema(b.Schema)
 	if err != nil {
 		return err.Error()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -296,10 +297,19 @@ func (f *filler) write(b *bytes.Buffer, n *node) *bytes.Buffer {
 	return b
 }
 
-// yamlText writes a value as YAML in one line: text always between double quotes.
+// plainWord is text that no YAML reader takes for anything else, but for the words in yamlWords.
+var (
+	plainWord = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
+	yamlWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+)
+
+// yamlText writes a value as YAML in one line: text between double quotes, unless it is a plain word.
 func yamlText(v any) string {
 	switch v := v.(type) {
 	case string:
+		if plainWord.MatchString(v) && !slices.Contains(yamlWords, v) {
+			return v
+		}
 		return quoted(v)
 	case []any:
 		items := make([]string, len(v))

@@ -1,0 +1,199 @@
+package cmd
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/apollo-11/apollo/configs"
+)
+
+// notYetTemplates are the templates that this version can fill and check but not run; each must leave the list once it can.
+var notYetTemplates = []string{"fan-out-files", "report-approval"}
+
+// templateExample is a template's example.yaml: an expectation, and what the template is filled with.
+type templateExample struct {
+	Expect expectation `yaml:",inline"`
+
+	Needs  []string       // programs; without one of them the example is skipped
+	Serve  string         // folder: a local server answers /name with name.json of it, and takes posts
+	Blanks map[string]any // {file: PATH} is a path beside the definition, {server: /PATH} an address of the server
+	Also   map[string]any // further blanks, with which the template is only filled and checked
+	Answer map[string]string
+	Left   map[string][]string // what folders hold afterwards; names may have wildcards
+	Posted []struct {
+		Path  string
+		Holds []string
+	}
+}
+
+// TestTemplates fills every template as a user would, and runs what comes out against its example.yaml.
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	found, err := filepath.Glob("../configs/templates/*/template.yaml")
+	if err != nil || len(found) < 6 {
+		t.Fatalf("%d templates found, %v", len(found), err)
+	}
+	for _, path := range found {
+		source := filepath.Dir(path)
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			t.Parallel()
+			runTemplateExample(t, source)
+		})
+	}
+}
+
+func runTemplateExample(t *testing.T, source string) {
+	t.Helper()
+	name := filepath.Base(source)
+	text, err := os.ReadFile(filepath.Join(source, "example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want templateExample
+	if err := yaml.UnmarshalWithOptions(text, &want, yaml.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range want.Needs {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not here", program)
+		}
+	}
+	root := t.TempDir()
+	dir, data := filepath.Join(root, "pipelines", "filled"), filepath.Join(root, "data")
+	if err := os.CopyFS(filepath.Join(dir, "example"), os.DirFS(filepath.Join(source, "example"))); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	server := newTemplateServer(t, filepath.Join(dir, want.Serve))
+	args := []string{"template", "use", name, "--data", data, "--pipelines", filepath.Join(root, "pipelines"), "-o", "json", "--name"}
+	set := setBlanks(t, want.Blanks, dir, server.URL)
+	definition := filepath.Join(dir, "pipeline.yaml")
+	if out, code := apollo(t, append(append(args, "filled", "--out", definition), set...)...); code != 0 {
+		t.Fatalf("template use: exit %d, %s", code, out)
+	}
+	full := append(append(args, "full", "--out", filepath.Join(root, "full", "pipeline.yaml")), append(set, setBlanks(t, want.Also, dir, server.URL)...)...)
+	if out, code := apollo(t, full...); code != 0 {
+		t.Errorf("template use with every blank: exit %d, %s", code, out)
+	}
+	if out, code := apollo(t, "validate", definition, "--data", data); code != 0 {
+		t.Errorf("validate: exit %d, %s", code, out)
+	}
+	if files, _ := configs.TestFiles(definition); len(files) > 0 {
+		if out, code := apollo(t, "test", definition, "--data", data); code != 0 {
+			t.Errorf("test: exit %d, %s", code, out)
+		}
+	}
+	p, _ := configs.LoadFile(definition, configs.Options{})
+	missing := configs.NotYet(p.Plan())
+	if listed := slices.Contains(notYetTemplates, name); listed != (len(missing) > 0) {
+		t.Fatalf("listed as not to be run yet: %v; what it lacks: %v", listed, missing)
+	}
+	if len(missing) > 0 {
+		return
+	}
+	if len(want.Answer) > 0 {
+		t.Fatal("an approval can be run now: answer it here as the example says")
+	}
+	if want.Expect.Start.File != nil || want.Expect.Start.Webhook != nil {
+		serveExample(t, root, dir, &want.Expect)
+	} else {
+		apollo(t, "run", definition, "--data", data, "-o", "json")
+	}
+	compare(t, data, latest(t, data), &want.Expect)
+	want.compareOutside(t, dir, server)
+}
+
+// setBlanks makes the flags of blanks.
+func setBlanks(t *testing.T, blanks map[string]any, dir, server string) []string {
+	t.Helper()
+	var flags []string
+	for name, value := range blanks {
+		if place, ok := value.(map[string]any); ok && len(place) == 1 {
+			if path, ok := place["file"].(string); ok {
+				value = filepath.Join(dir, path)
+			}
+			if path, ok := place["server"].(string); ok {
+				value = server + path
+			}
+		}
+		text, ok := value.(string)
+		if !ok {
+			raw, err := json.Marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(raw)
+		}
+		flags = append(flags, "--set", name+"="+text)
+	}
+	return flags
+}
+
+// compareOutside looks at what a run has left outside of its store.
+func (want *templateExample) compareOutside(t *testing.T, dir string, server *templateServer) {
+	t.Helper()
+	for folder, patterns := range want.Left {
+		entries, err := os.ReadDir(filepath.Join(dir, folder))
+		if err != nil || len(entries) != len(patterns) {
+			t.Errorf("%s holds %v, %v; want %v", folder, entries, err, patterns)
+			continue
+		}
+		for i, e := range entries {
+			if ok, err := filepath.Match(patterns[i], e.Name()); !ok || err != nil {
+				t.Errorf("%s holds %s, want %s", folder, e.Name(), patterns[i])
+			}
+		}
+	}
+	server.lock.Lock()
+	defer server.lock.Unlock()
+	if len(server.posts) != len(want.Posted) {
+		t.Fatalf("%d posts, want %d: %v", len(server.posts), len(want.Posted), server.posts)
+	}
+	for i, p := range want.Posted {
+		for _, part := range append([]string{p.Path + "\n"}, p.Holds...) {
+			if !strings.Contains(server.posts[i], part) {
+				t.Errorf("post %d is %q, without %q", i, server.posts[i], part)
+			}
+		}
+	}
+}
+
+// templateServer stands for what a template reaches over the network.
+type templateServer struct {
+	*httptest.Server
+	lock  sync.Mutex
+	posts []string // path, a line break, body
+}
+
+func newTemplateServer(t *testing.T, dir string) *templateServer {
+	t.Helper()
+	s := &templateServer{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			body, _ := io.ReadAll(r.Body)
+			s.lock.Lock()
+			defer s.lock.Unlock()
+			s.posts = append(s.posts, r.URL.Path+"\n"+string(body))
+			return
+		}
+		answer, err := os.ReadFile(filepath.Join(dir, filepath.Base(r.URL.Path)+".json"))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
