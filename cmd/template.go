@@ -23,9 +23,11 @@ type templateSource struct {
 	file  string // in the folder
 	shown string // for messages
 	dir   string // the name that it is listed under when it can't be read
+	about string // when it does not say itself
 }
 
-// PluginTemplate is a template that a plug-in brings: a file that stands alone.
+// PluginTemplate is a template that a plug-in brings: a file that stands alone. The template's own name and description go
+// before these, which are for one that has none or can't be read.
 type PluginTemplate struct {
 	Name, Description string
 	File              string // its path
@@ -74,7 +76,7 @@ func (a *app) templateSources(dir string) []templateSource {
 	sources = append(sources, foldersIn("builtin", configs.BuiltinTemplates(), "builtin")...)
 	if a.pluginTemplates != nil {
 		for _, p := range a.pluginTemplates() {
-			sources = append(sources, templateSource{"plugin", os.DirFS(filepath.Dir(p.File)), filepath.Base(p.File), p.File, p.Name})
+			sources = append(sources, templateSource{"plugin", os.DirFS(filepath.Dir(p.File)), filepath.Base(p.File), p.File, p.Name, p.Description})
 		}
 	}
 	return sources
@@ -89,7 +91,7 @@ func foldersIn(kind string, files fs.FS, shown string) []templateSource {
 			continue
 		}
 		if _, err := fs.Stat(sub, configs.TemplateFile); err == nil {
-			sources = append(sources, templateSource{kind, sub, configs.TemplateFile, filepath.Join(shown, e.Name(), configs.TemplateFile), e.Name()})
+			sources = append(sources, templateSource{kind, sub, configs.TemplateFile, filepath.Join(shown, e.Name(), configs.TemplateFile), e.Name(), ""})
 		}
 	}
 	return sources
@@ -141,6 +143,9 @@ type templateJSON struct {
 
 func (t namedTemplate) json() templateJSON {
 	j := templateJSON{Template: t.Name, Title: t.Title, Description: t.Description, Source: t.source.kind, Blanks: t.Blanks, Files: t.Companions()}
+	if j.Description == (configs.Localized{}) {
+		j.Description = configs.Localized{English: t.source.about, Chinese: t.source.about}
+	}
 	if j.Blanks == nil {
 		j.Blanks = []configs.Blank{}
 	}
@@ -192,7 +197,7 @@ func (a *app) showTemplate(dir, name string, source bool) error {
 	if a.output != "text" {
 		return writeJSON(a.out, t.json(), a.output == "json")
 	}
-	fmt.Fprintf(a.out, "%s  %s\n%s\n\n", a.paint(bold, t.Name), line(a.localize(t.Title)), line(a.localize(t.Description)))
+	fmt.Fprintf(a.out, "%s  %s\n%s\n\n", a.paint(bold, t.Name), line(a.localize(t.Title)), line(a.localize(t.json().Description)))
 	return list(a, t.Blanks, a.heads("blank", "type", "default", "what"), func(b configs.Blank) []string {
 		value := string(b.Default)
 		if b.Required {
