@@ -78,7 +78,11 @@ func TestInstallIsAllOrNothing(t *testing.T) {
 				}
 			}
 			before := treeOf(t, dir)
-			err := install([]newFile{{filepath.Join(dir, "new/a"), []byte("1")}, {filepath.Join(dir, "new/sub/b"), []byte("2")}}, c.force)
+			files := []newFile{{filepath.Join(dir, "new/a"), []byte("1")}, {filepath.Join(dir, "new/sub/b"), []byte("2")}}
+			if c.want == nil { // what can be written comes first, and must go again
+				files = append([]newFile{{filepath.Join(dir, "more/folders/c"), []byte("3")}}, files...)
+			}
+			err := install(files, c.force)
 			want := c.want
 			if want == nil {
 				want = before

@@ -14,6 +14,10 @@ import (
 	"testing/iotest"
 
 	"pgregory.net/rapid"
+
+	"github.com/apollo-11/apollo/cmd/lang"
+	"github.com/apollo-11/apollo/configs"
+	"github.com/apollo-11/apollo/handlers/web"
 )
 
 func TestSampled(t *testing.T) {
@@ -168,5 +172,34 @@ func TestRunOfASample(t *testing.T) {
 	}
 	if _, code := apollo(t, "run", byBody, "--data", t.TempDir(), "--input", put("bad.json", "[1, x"), "--sample", "2"); code != exitUsage {
 		t.Errorf("an array that is none: exit %d", code)
+	}
+}
+
+// Whoever asks for a run over the API need not cut: the engine does, before it seals.
+func TestSampleIsCutByTheEngine(t *testing.T) {
+	t.Parallel()
+	p, problems := configs.Parse("p.yaml", []byte("name: p\nstages:\n  take:\n    inputs: {rows: \"${{ trigger.file }}\"}\n    run: cp \"$APOLLO_IN_ROWS\" rows\n    outputs: {rows: {path: rows}}\n"), "", configs.Options{})
+	if problems.HasErrors() {
+		t.Fatal(problems)
+	}
+	plan, err := p.Plan().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }, say: lang.New("en"), data: t.TempDir(), output: "json"}
+	s, err := a.session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{app: a, request: web.StartRequest{Plan: plan, Input: []byte("id\n1\n2\n3\n"), InputName: "rows.csv", Sample: 2, Key: "one"}}
+	err = r.begin(t.Context(), s)
+	if err == nil {
+		err = r.follow(t.Context(), s, a.newProgress())
+	}
+	if err := errors.Join(err, s.leave(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if got := latest(t, a.data); artifactText(t, a.data, got.Stages[0].Outputs["rows"]) != "id\n1\n2\n" || got.Sample != 2 {
+		t.Errorf("%+v", got)
 	}
 }

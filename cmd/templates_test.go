@@ -21,12 +21,12 @@ import (
 // notYetTemplates are the templates that this version can fill and check but not run; each must leave the list once it can.
 var notYetTemplates = []string{"fan-out-files", "report-approval"}
 
-// templateExample is a template's example.yaml: an expectation, and what the template is filled with.
+// templateExample is a template's example.yaml (or example-<more>.yaml): an expectation, and what the template is filled with.
 type templateExample struct {
 	Expect expectation `yaml:",inline"`
 
 	Needs  []string       // programs; without one of them the example is skipped
-	Serve  string         // folder: a local server answers /name with name.json of it, and takes posts
+	Serve  string         // folder: a local server answers /name with name.json of it, /name?p=2 with name-2.json, and takes posts
 	Blanks map[string]any // {file: PATH} is a path beside the definition, {server: /PATH} an address of the server
 	Also   map[string]any // further blanks, with which the template is only filled and checked
 	Answer map[string]string
@@ -45,18 +45,24 @@ func TestTemplates(t *testing.T) {
 		t.Fatalf("%d templates found, %v", len(found), err)
 	}
 	for _, path := range found {
-		source := filepath.Dir(path)
-		t.Run(filepath.Base(source), func(t *testing.T) {
-			t.Parallel()
-			runTemplateExample(t, source)
-		})
+		examples, err := filepath.Glob(filepath.Join(filepath.Dir(path), "example*.yaml"))
+		if err != nil || len(examples) == 0 {
+			t.Fatalf("%s has no example, %v", path, err)
+		}
+		for _, example := range examples {
+			t.Run(filepath.Base(filepath.Dir(path))+"/"+filepath.Base(example), func(t *testing.T) {
+				t.Parallel()
+				runTemplateExample(t, example)
+			})
+		}
 	}
 }
 
-func runTemplateExample(t *testing.T, source string) {
+func runTemplateExample(t *testing.T, example string) {
 	t.Helper()
+	source := filepath.Dir(example)
 	name := filepath.Base(source)
-	text, err := os.ReadFile(filepath.Join(source, "example.yaml"))
+	text, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +192,11 @@ func newTemplateServer(t *testing.T, dir string) *templateServer {
 			s.posts = append(s.posts, r.URL.Path+"\n"+string(body))
 			return
 		}
-		answer, err := os.ReadFile(filepath.Join(dir, filepath.Base(r.URL.Path)+".json"))
+		name := filepath.Base(r.URL.Path)
+		if page := r.URL.Query().Get("p"); page != "" {
+			name += "-" + filepath.Base(page)
+		}
+		answer, err := os.ReadFile(filepath.Join(dir, name+".json"))
 		if err != nil {
 			http.NotFound(w, r)
 			return

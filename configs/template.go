@@ -211,6 +211,11 @@ func (r *templateReader) blank(name, n *node) {
 	r.template.Blanks = append(r.template.Blanks, b)
 }
 
+func isExample(file string) bool {
+	ok, _ := path.Match("example*.yaml", file)
+	return ok
+}
+
 // companions finds the files that belong to the pipeline: all but the template itself and what its example needs.
 func (r *templateReader) companions() {
 	t := r.template
@@ -220,7 +225,7 @@ func (r *templateReader) companions() {
 			return err
 		case d.IsDir() && file == "example":
 			return fs.SkipDir
-		case d.IsDir(), file == TemplateFile, file == "example.yaml":
+		case d.IsDir(), file == TemplateFile, isExample(file):
 			return nil
 		case !d.Type().IsRegular():
 			r.report(0, 0, "E_TEMPLATE", "beside the template, "+file+" is no regular file", "files only", "")

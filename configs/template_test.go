@@ -240,6 +240,13 @@ stages:
 	if got, problems := fill(t, tmpl, nil); len(problems) != 1 || problems[0].Code != "E_TEMPLATE" {
 		t.Errorf("%v\n%s", problems, got)
 	}
+	tmpl, problems = load(t, blanks, "name: <<name>>\ndescription: <<y>>\nparams:\n  a: {\ndescription: <<x>>}\n  b: {title: b}\n"+stages)
+	if problems.HasErrors() {
+		t.Fatal(problems)
+	}
+	if got, problems := fill(t, tmpl, nil); len(problems) != 1 || problems[0].Code != "E_TEMPLATE" {
+		t.Errorf("%v\n%s", problems, got)
+	}
 }
 
 func TestTemplateValues(t *testing.T) {
