@@ -97,7 +97,7 @@ func (r *running) definition(name string) (*events.Plan, error) {
 		if held, _ := sqlite.Holder(r.app.data); held == nil || held.Address == "" || isPath(name) {
 			return nil, missing
 		}
-		return nil, nil
+		return nil, nil //nolint:nilnil // documented: no plan is no mistake
 	}
 	p, problems := configs.LoadFile(file, r.app.checkOptions())
 	if problems.HasErrors() {

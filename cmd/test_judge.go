@@ -212,8 +212,8 @@ func lineOf(lines []string, n int) string {
 		return fmt.Sprintf("line %d: the end", n+1)
 	}
 	text := lines[n]
-	if strings.HasSuffix(text, "\n") {
-		return fmt.Sprintf("line %d: %s", n+1, strconv.Quote(shownText(strings.TrimSuffix(text, "\n"))))
+	if text, whole := strings.CutSuffix(text, "\n"); whole {
+		return fmt.Sprintf("line %d: %s", n+1, strconv.Quote(shownText(text)))
 	}
 	return fmt.Sprintf("line %d, without a line break: %s", n+1, strconv.Quote(shownText(text)))
 }

@@ -140,11 +140,11 @@ func (f *filler) mark(from int, name string) int {
 			return from + len(written)
 		}
 	}
-	f.fail("the blank %s is written in a way that can't be replaced", mark)
+	f.failf("the blank %s is written in a way that can't be replaced", mark)
 	return from
 }
 
-func (f *filler) fail(format string, args ...any) {
+func (f *filler) failf(format string, args ...any) {
 	f.fault = cmp.Or(f.fault, fmt.Sprintf(format, args...))
 }
 
@@ -159,14 +159,14 @@ func (f *filler) removeInline(children []child, i int, kept bool) {
 	case kept:
 		before := strings.TrimRight(f.text[:from], " \t\r\n")
 		if !strings.HasSuffix(before, ",") {
-			f.fail("line %d can't be taken out", children[i].begin.line)
+			f.failf("line %d can't be taken out", children[i].begin.line)
 			return
 		}
 		f.replace(len(before)-1, f.endOf(children[i].value), "")
 	case i+1 < len(children):
 		f.replace(from, f.offset(children[i+1].begin.line, children[i+1].begin.col), "")
 	default:
-		f.fail("line %d can't be taken out", children[i].begin.line)
+		f.failf("line %d can't be taken out", children[i].begin.line)
 	}
 }
 
@@ -187,7 +187,7 @@ func (f *filler) endOf(n *node) int {
 			}
 		}
 	}
-	f.fail("line %d can't be taken out", n.line)
+	f.failf("line %d can't be taken out", n.line)
 	return from
 }
 
@@ -200,7 +200,7 @@ func (f *filler) removeLines(n *node, c child) {
 		lead, col = strings.TrimSuffix(strings.TrimRight(lead, " "), "-"), n.col
 	}
 	if strings.TrimSpace(lead) != "" || dash && len(lead) != col-1 {
-		f.fail("line %d holds more than the optional blank that is to be left out", line)
+		f.failf("line %d holds more than the optional blank that is to be left out", line)
 		return
 	}
 	from, to := line-1, line // lines from 0; to is the one behind
@@ -230,7 +230,7 @@ func (f *filler) apply() string {
 	at := 0
 	for _, e := range f.edits {
 		if e.from < at {
-			f.fail("two blanks overlap at byte %d", e.from)
+			f.failf("two blanks overlap at byte %d", e.from)
 			return ""
 		}
 		b.WriteString(f.text[at:e.from] + e.with)
