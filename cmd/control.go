@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -35,7 +36,7 @@ func (n *node) StartRun(ctx context.Context, r web.StartRequest) (trigger.Receip
 		return trigger.Receipt{}, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitUsage, "", errors.New(problemLine(problems[0]))}}
 	}
 	d := trigger.Manual(plan.Pipeline, nil)
-	d.Key = r.Key
+	d.Key, d.Sample = r.Key, r.Sample
 	if len(resolved) > 0 {
 		if d.Params, err = json.Marshal(resolved); err != nil {
 			return trigger.Receipt{}, err
@@ -50,21 +51,32 @@ func (n *node) StartRun(ctx context.Context, r web.StartRequest) (trigger.Receip
 	return n.Accept(ctx, d)
 }
 
-// attach gives the delivery its input: as a file when the plan reads trigger.file, else as the body.
+// attach gives the delivery its input: as a file when the plan reads trigger.file, else as the body. A sample is cut here,
+// before anything is sealed: what a run says it began with is the sample.
 func (n *node) attach(ctx context.Context, plan *events.Plan, d *trigger.Delivery, r web.StartRequest) error {
 	if r.Input == nil {
 		return nil
 	}
+	input := sampled(bytes.NewReader(r.Input), sampleFormat(plan, r.InputName), r.Sample)
 	if !readsFile(plan) {
-		d.Body = r.Input
-		return nil
+		body, err := io.ReadAll(input)
+		d.Body = append([]byte{}, body...)
+		return badSample(err)
 	}
-	info, err := n.artifacts.Put(ctx, bytes.NewReader(r.Input))
+	info, err := n.artifacts.Put(ctx, input)
 	if err != nil {
-		return err
+		return badSample(err)
 	}
 	d.File = &trigger.File{Name: r.InputName, Digest: info.Digest, Size: info.Size}
 	return nil
+}
+
+// badSample says that it is the input's fault when no sample can be cut from it.
+func badSample(err error) error {
+	if errors.Is(err, errNoArray) {
+		return &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitUsage, "", err}}
+	}
+	return err
 }
 
 func readsFile(plan *events.Plan) bool {

@@ -24,6 +24,7 @@ type expectation struct {
 			Headers    map[string]string
 		}
 	}
+	Answers      []answering
 	State, Class string
 	Stages       map[string]struct {
 		State, Class string
@@ -63,21 +64,58 @@ func runExample(t *testing.T, source string) {
 	if err := yaml.UnmarshalWithOptions(text, &want, yaml.Strict()); err != nil {
 		t.Fatal(err)
 	}
+	s.compare(s.show(s.carryOut(dir, &want)), &want)
+}
+
+// carryOut starts the pipeline in the directory as the example says, answers for people, waits for its end and gives the
+// run.
+func (s *site) carryOut(dir string, want *expectation) (run string) {
+	s.t.Helper()
 	if want.Start.File != nil || want.Start.Webhook != nil {
 		s.serve()
-		s.arrives(dir, &want)
-	} else {
-		args := []string{"run", filepath.Join(dir, "pipeline.yaml"), "-o", "json"}
-		if want.Start.Manual != nil {
-			for k, v := range want.Start.Manual.Params {
-				args = append(args, "--param", k+"="+v)
-			}
-		}
-		if out, errs, code := s.apollo(args...); errs != "" {
-			t.Logf("apollo run: exit %d\n%s%s", code, out, errs)
+		s.arrives(dir, want)
+		return "latest"
+	}
+	args := []string{"run", filepath.Join(dir, "pipeline.yaml"), "-o", "json"}
+	if want.Start.Manual != nil {
+		for k, v := range want.Start.Manual.Params {
+			args = append(args, "--param", k+"="+v)
 		}
 	}
-	s.compare(s.show("latest"), &want)
+	said := make(chan string, 1)
+	go func() {
+		out, errs, code := s.apollo(args...)
+		if errs != "" {
+			s.t.Logf("apollo run: exit %d\n%s", code, errs)
+		}
+		said <- out
+	}()
+	for _, a := range want.Answers {
+		s.answer(a)
+	}
+	return decode[runView](s.t, <-said).Run
+}
+
+// answering is what a person says to an approval.
+type answering struct {
+	Stage   string
+	Approve bool
+	Fields  map[string]string
+	Reason  string
+}
+
+// answer waits until the stage asks, and answers.
+func (s *site) answer(a answering) {
+	s.t.Helper()
+	verb := map[bool]string{true: "approve", false: "reject"}[a.Approve]
+	args := []string{verb, "latest", a.Stage, "--reason", a.Reason}
+	for k, v := range a.Fields {
+		args = append(args, "--field", k+"="+v)
+	}
+	eventually(s.t, a.Stage+" takes an answer", func() bool {
+		_, _, code := s.apollo(args...)
+		return code == 0
+	})
 }
 
 // arrives makes what the example expects arrive at the server, and waits for the run's end and the server's.
@@ -97,6 +135,9 @@ func (s *site) arrives(dir string, want *expectation) {
 			s.t.Fatalf("post: %d %s", status, answer)
 		}
 	}
+	for _, a := range want.Answers {
+		s.answer(a)
+	}
 	eventually(s.t, "the run has ended", func() bool {
 		rows := s.runs()
 		return len(rows) == 1 && rows[0].EndedAt != ""
@@ -113,7 +154,7 @@ func (s *site) compare(got runView, want *expectation) {
 	}
 	stages := map[string]stageView{}
 	for _, st := range got.Stages {
-		stages[st.Stage] = st
+		stages[(&events.Stage{Name: st.Stage}).Label(st.Item)] = st
 	}
 	for name, w := range want.Stages {
 		st := stages[name]

@@ -48,6 +48,8 @@ type app struct {
 	tasks    map[string]executor.Task
 	say      *lang.Printer
 	tune     func(*stage.Steps, *router.Options) // the benchmark's hooks; nil otherwise
+	// pluginTemplates gives the templates that plug-ins bring; nil is none.
+	pluginTemplates func() []PluginTemplate
 
 	data      string // directory
 	pipelines string // directory

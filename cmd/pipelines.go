@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,24 +62,6 @@ func (a *app) pipelineFile(name string) (string, error) {
 // isPath tells the path of a definition from the name of a pipeline.
 func isPath(name string) bool {
 	return strings.ContainsRune(name, os.PathSeparator) || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
-}
-
-// readInput reads the file of --input, or standard input for "-".
-func (a *app) readInput(path string) (content []byte, name string, err error) {
-	switch path {
-	case "":
-		return nil, "", nil
-	case "-":
-		content, err = io.ReadAll(a.in)
-		name = "stdin"
-	default:
-		content, err = os.ReadFile(path)
-		name = filepath.Base(path)
-	}
-	if err != nil {
-		return nil, "", a.usageError("usage.input", lang.Data{"File": path, "Error": err.Error()})
-	}
-	return append([]byte{}, content...), name, nil // an empty input is an input too
 }
 
 // completePipelines offers the names in the pipelines directory, and files.

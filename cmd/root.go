@@ -17,7 +17,9 @@ func (a *app) commands() []entry {
 	return []entry{
 		{"demo", a.demoCommand},
 		{"init", a.initCommand},
+		{"template", a.templateCommand},
 		{"validate", a.validateCommand},
+		{"test", a.testCommand},
 		{"graph", a.graphCommand},
 		{"schema", a.schemaCommand},
 		{"run", a.runCommand},

@@ -25,6 +25,7 @@ type runFlags struct {
 	params []string
 	key    string
 	input  string
+	sample int
 	detach bool
 	wait   bool // said aloud: it is what happens anyway
 }
@@ -35,12 +36,16 @@ func (a *app) runCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.params, "param", nil, "flag.param")
 	c.Flags().StringVar(&f.key, "key", "", "flag.key")
 	c.Flags().StringVar(&f.input, "input", "", "flag.input")
+	c.Flags().IntVar(&f.sample, "sample", 0, "flag.sample")
 	c.Flags().BoolVar(&f.detach, "detach", false, "flag.detach")
 	c.Flags().BoolVar(&f.wait, "wait", false, "flag.wait")
 	c.ValidArgsFunction = a.completePipelines
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if f.detach && f.wait {
 			return a.usageError("usage.detach")
+		}
+		if f.sample < 0 || f.sample == 0 && c.Flags().Changed("sample") {
+			return a.usageError("usage.positive", lang.Data{"Flag": "--sample", "Value": f.sample})
 		}
 		r := &running{app: a}
 		if err := r.prepare(args[0], f); err != nil {
@@ -64,7 +69,7 @@ type running struct {
 // prepare reads the definition, the parameters and the input. A name without a definition here may be known to the
 // server.
 func (r *running) prepare(name string, f runFlags) (err error) {
-	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String())}
+	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String()), Sample: f.sample}
 	for _, p := range f.params {
 		k, v, ok := strings.Cut(p, "=")
 		if !ok || k == "" {
@@ -72,22 +77,33 @@ func (r *running) prepare(name string, f runFlags) (err error) {
 		}
 		r.request.Params[k] = v
 	}
-	if r.request.Input, r.request.InputName, err = r.app.readInput(f.input); err != nil {
+	plan, err := r.definition(name)
+	if err != nil {
 		return err
 	}
+	if plan != nil {
+		if r.request.Plan, err = plan.Encode(); err != nil {
+			return err
+		}
+	}
+	r.request.Input, r.request.InputName, err = r.app.readInput(f.input, plan, f.sample)
+	return err
+}
+
+// definition reads the plan that a name or path means here; nil when only a server may know it.
+func (r *running) definition(name string) (*events.Plan, error) {
 	file, missing := r.app.pipelineFile(name)
 	if missing != nil {
 		if held, _ := sqlite.Holder(r.app.data); held == nil || held.Address == "" || isPath(name) {
-			return missing
+			return nil, missing
 		}
-		return nil
+		return nil, nil //nolint:nilnil // documented: no plan is no mistake
 	}
 	p, problems := configs.LoadFile(file, r.app.checkOptions())
 	if problems.HasErrors() {
-		return errors.Join(r.app.printProblems(problems, 0), silent(exitInvalid))
+		return nil, errors.Join(r.app.printProblems(problems, 0), silent(exitInvalid))
 	}
-	r.request.Plan, err = p.Plan().Encode()
-	return err
+	return p.Plan(), nil
 }
 
 // run reaches an engine, starts the run and waits for its end. When the process that has the engine goes away, this one

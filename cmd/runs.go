@@ -20,6 +20,7 @@ type runRowJSON struct {
 	StartedAt string `json:"started_at"`
 	EndedAt   string `json:"ended_at"`
 	Duration  int64  `json:"duration_ms"`
+	Sample    int    `json:"sample,omitempty"`
 	Stage     string `json:"stage,omitempty"`
 	Class     string `json:"class,omitempty"`
 	Reason    string `json:"reason,omitempty"`
@@ -75,7 +76,7 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	all := make([]runRowJSON, len(rows))
 	for i, r := range rows {
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
-			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
+			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
 		if r.Ended > 0 {
 			all[i].Duration = max(0, r.Ended-r.Created) / 1e6
 		}
@@ -91,7 +92,11 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 		if r.Stage != "" {
 			why = r.Stage + ": " + r.Class
 		}
-		return []string{r.Run, r.Pipeline, a.state(rows[n].State), r.Trigger, a.ago(rows[n].Created), span(rows[n].Created, rows[n].Ended), why}
+		pipeline := r.Pipeline
+		if r.Sample > 0 {
+			pipeline += " (" + a.say.T("sample.of", lang.Data{"Records": r.Sample}) + ")"
+		}
+		return []string{r.Run, pipeline, a.state(rows[n].State), r.Trigger, a.ago(rows[n].Created), span(rows[n].Created, rows[n].Ended), why}
 	})
 }
 

@@ -83,6 +83,9 @@ func (a *app) printRun(v *view, all bool) error {
 	if r.Ended > 0 {
 		fmt.Fprintf(&b, "  %s", span(r.Created, r.Ended))
 	}
+	if r.Sample > 0 {
+		fmt.Fprintf(&b, "  %s", a.paint(warn, a.say.T("sample.of", lang.Data{"Records": r.Sample})))
+	}
 	b.WriteByte('\n')
 	if r.State == events.Failed {
 		b.WriteString(a.failure(v))

@@ -11,12 +11,13 @@ type runView struct {
 	Run, State, Class, Reason, Delivery, Pipeline string
 
 	EndedAt string `json:"ended_at"`
+	Sample  int
 	Stages  []stageView
 }
 
 type stageView struct {
 	Stage, State, Class, Reason string
-	Attempt                     int
+	Attempt, Item               int
 	Outputs                     map[string]outputView
 }
 

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ type checker struct {
 	lines      []string
 	problems   Problems
 	duplicates []duplicate
+	whole      string // what the file is, in messages; empty is the pipeline
 }
 
 // maxProblems bounds a report: past it a person reads no further.
@@ -164,7 +166,7 @@ func (c *checker) checkObject(n *node, s *spec, where string) {
 	}
 	for _, f := range s.fields {
 		if f.required && n.get(f.name) == nil {
-			c.at(n, "E_REQUIRED", phrase(where)+" has no "+f.name, f.name+": "+f.spec.expects(), "")
+			c.at(n, "E_REQUIRED", c.phrase(where)+" has no "+f.name, f.name+": "+f.spec.expects(), "")
 		}
 	}
 	if s.one && len(n.entries) != 1 {
@@ -179,11 +181,8 @@ func joined(where, name string) string {
 	return where + "." + name
 }
 
-func phrase(where string) string {
-	if where == "" {
-		return "the pipeline"
-	}
-	return where
+func (c *checker) phrase(where string) string {
+	return cmp.Or(where, c.whole, "the pipeline")
 }
 
 func (c *checker) unknownKey(k *node, s *spec, where string) {
@@ -195,7 +194,7 @@ func (c *checker) unknownKey(k *node, s *spec, where string) {
 	if hint == "" {
 		hint = didYouMean(strings.ToLower(k.text), append(known, language.names()...))
 	}
-	c.at(k, "E_FIELD", "unknown key "+strconv.Quote(shortened(k.text))+" in "+phrase(where), "one of "+strings.Join(known, ", "), hint)
+	c.at(k, "E_FIELD", "unknown key "+strconv.Quote(shortened(k.text))+" in "+c.phrase(where), "one of "+strings.Join(known, ", "), hint)
 }
 
 func (c *checker) checkName(n *node, where string) {

@@ -29,6 +29,7 @@ func ExplainCode(name string) (Code, bool) {
 }
 
 var codes = []Code{
+	{"E_BLANK", "A blank of a template is unknown, has no value, or has one that its schema does not allow.", "模板的空白未知、没有值,或值不符合它的模式。"},
 	{"E_CONTRACT", "A schema is wrong in itself, is missing, or has no format to be checked on.", "契约(模式)本身有错、缺失,或没有可供校验的格式。"},
 	{"E_CRLF", "A script has Windows line endings, which no Unix interpreter accepts.", "脚本使用 Windows 换行符,Unix 解释器无法执行。"},
 	{"E_CRON", "A cron schedule can't be read; it has five fields.", "cron 表达式无法解析;它应有五个字段。"},
@@ -64,6 +65,7 @@ var codes = []Code{
 	{"E_SECRET_REF", "A secret is not a reference of the form secret://name.", "密钥不是 secret://name 形式的引用。"},
 	{"E_SIZE", "The file or a map in it is too large.", "文件或其中的映射过大。"},
 	{"E_SIZE_UNIT", "A size or bandwidth can't be read.", "大小或带宽无法解析。"},
+	{"E_TEMPLATE", "A template is wrong in itself: a blank stands where no value may, or nowhere.", "模板本身有错:空白出现在不允许的位置,或未被使用。"},
 	{"E_TEMPLATE_IN_SHELL", "A script holds a template; values reach scripts as files and environment only.", "脚本中含有模板;值只能通过文件和环境变量传入脚本。"},
 	{"E_TRIGGER_LOOP", "Pipelines trigger each other in a circle.", "流水线之间循环触发。"},
 	{"E_TYPE", "A value has another type than is due, or YAML readers disagree about it.", "值的类型不对,或不同 YAML 解析器对它的理解不同。"},

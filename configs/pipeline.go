@@ -193,7 +193,7 @@ func definition(dir string, e os.DirEntry) string {
 	path := filepath.Join(dir, e.Name())
 	ext := strings.ToLower(filepath.Ext(e.Name()))
 	switch {
-	case strings.HasPrefix(e.Name(), "."):
+	case strings.HasPrefix(e.Name(), "."), IsTests(e.Name()):
 	case e.IsDir():
 		path = filepath.Join(path, "pipeline.yaml")
 		if _, err := os.Stat(path); err == nil {

@@ -254,7 +254,7 @@ func (u *unit) create(p *registered, l *live, delivered *events.Event, from *tri
 	d := &delivered.Data
 	u.engine.live[d.Run] = l
 	created := events.Data{Pipeline: p.Plan.Pipeline, Plan: p.graph.Digest, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
-		Delivery: delivered.Stream, Trace: d.Trace, Group: l.group}
+		Delivery: delivered.Stream, Trace: d.Trace, Group: l.group, Sample: from.Sample}
 	if c := from.Child; c != nil {
 		created.Parent, created.Depth = c.Parent, c.Depth
 	}

@@ -18,6 +18,7 @@ type Delivery struct {
 	Body        []byte            // raw bytes
 	File        *File             // a dropped file, sealed in the artifact store already
 	Params      json.RawMessage   // object, resolved with defaults; empty takes the pipeline's defaults
+	Sample      int               // records or files that the input was cut to at the edge; 0: it is whole
 	Refused     *Refusal          // set: it is stored as rejected, and there is no run
 	Traceparent string            // W3C trace context
 	Plan        *events.Plan      // of its own; nil takes the pipeline that is registered under the name

@@ -22,6 +22,7 @@ type StartRequest struct {
 	Key       string            `json:"key,omitempty" doc:"idempotency key: the same key is one run"`
 	Input     []byte            `json:"input,omitempty" doc:"what trigger.file or trigger.body stands for, in base64"`
 	InputName string            `json:"input_name,omitempty" doc:"name of the input as a file"`
+	Sample    int               `json:"sample,omitempty" minimum:"0" doc:"the input is cut to this many records, and the run is marked; 0 leaves it whole"`
 }
 
 // StartAnswer says what became of the request.
