@@ -7,16 +7,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // checker gathers the problems of one definition.
 type checker struct {
 	file       string
+	subject    string // what the file holds, for messages; empty is a pipeline
 	dir        string // where files beside the definition are looked up
 	options    Options
 	lines      []string
 	problems   Problems
 	duplicates []duplicate
+	settings   map[string]*jsonschema.Schema // of plug-ins, compiled at first use
 }
 
 // maxProblems bounds a report: past it a person reads no further.
@@ -154,8 +158,8 @@ func (c *checker) checkObject(n *node, s *spec, where string) {
 		switch f := s.field(name); {
 		case f != nil:
 			c.check(e.value, f.spec, joined(where, name))
-		case s.executors && slices.Contains(c.options.Plugins, name):
-			c.checkJSON(e.value, true)
+		case s.executors && c.options.plugin(name) != nil:
+			c.checkPlugin(e)
 		case s.schemaKeys && slices.Contains(schemaKeywords, name):
 			c.checkJSON(e.value, false)
 		default:
@@ -164,7 +168,7 @@ func (c *checker) checkObject(n *node, s *spec, where string) {
 	}
 	for _, f := range s.fields {
 		if f.required && n.get(f.name) == nil {
-			c.at(n, "E_REQUIRED", phrase(where)+" has no "+f.name, f.name+": "+f.spec.expects(), "")
+			c.at(n, "E_REQUIRED", c.phrase(where)+" has no "+f.name, f.name+": "+f.spec.expects(), "")
 		}
 	}
 	if s.one && len(n.entries) != 1 {
@@ -179,23 +183,26 @@ func joined(where, name string) string {
 	return where + "." + name
 }
 
-func phrase(where string) string {
-	if where == "" {
-		return "the pipeline"
+func (c *checker) phrase(where string) string {
+	switch {
+	case where != "":
+		return where
+	case c.subject != "":
+		return c.subject
 	}
-	return where
+	return "the pipeline"
 }
 
 func (c *checker) unknownKey(k *node, s *spec, where string) {
 	known := s.names()
 	if s.executors {
-		known = append(known, c.options.Plugins...)
+		known = append(known, c.options.pluginNames()...)
 	}
 	hint := didYouMean(k.text, known)
-	if hint == "" {
+	if hint == "" && c.subject == "" {
 		hint = didYouMean(strings.ToLower(k.text), append(known, language.names()...))
 	}
-	c.at(k, "E_FIELD", "unknown key "+strconv.Quote(shortened(k.text))+" in "+phrase(where), "one of "+strings.Join(known, ", "), hint)
+	c.at(k, "E_FIELD", "unknown key "+strconv.Quote(shortened(k.text))+" in "+c.phrase(where), "one of "+strings.Join(known, ", "), hint)
 }
 
 func (c *checker) checkName(n *node, where string) {

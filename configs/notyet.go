@@ -43,7 +43,7 @@ func notYetOf(s *events.Stage) []string {
 		used bool
 		what string
 	}{
-		{!slices.Contains(runsNow, s.Executor), "the executor " + s.Executor},
+		{slices.Contains(Executors(), s.Executor) && !slices.Contains(runsNow, s.Executor), "the executor " + s.Executor}, // else it is a plug-in
 		{len(s.Prefers) > 0, "prefers"}, {s.When != "", "when"}, {s.Always, "always"}, {s.Foreach != "", "foreach"},
 		{len(s.Gate) > 0, "gate"}, {len(s.Reconcile) > 0, "reconcile"}, {s.Resources != nil, "resources"},
 		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},

@@ -162,7 +162,7 @@ func (b *builder) buildStage(s *stageInfo) {
 	s.out.Name = s.name
 	s.out.Needs, s.out.Prefers = namesOf(s.needs), namesOf(s.prefers)
 	b.buildExecutor(s)
-	defaults := defaultsOf(s.out.Executor)
+	defaults := b.defaultsOf(s.out.Executor)
 	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
 	s.out.Timeout = durationOf(s.body.get("timeout"), defaults.timeout)
 	s.out.Grace = durationOf(s.body.get("grace"), 0)

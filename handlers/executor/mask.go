@@ -43,6 +43,15 @@ func newMasker(values map[string]string) *masker {
 	return m
 }
 
+// Mask hides the secrets in a text that is whole.
+func Mask(secrets map[string]string, text []byte) []byte {
+	m := newMasker(secrets)
+	if m == nil {
+		return text
+	}
+	return append(bytes.Clone(m.mask(text)), m.flush()...)
+}
+
 func isLineBreak(r rune) bool { return r == '\n' || r == '\r' }
 
 // mask takes the next bytes and gives what can be written by now. The answer is valid until the next call.

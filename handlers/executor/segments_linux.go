@@ -70,8 +70,13 @@ func (s *segmentMarks) extend(p []byte) {
 }
 
 func (s *segmentMarks) mark(now time.Time) {
-	name := strings.ToValidUTF8(strings.TrimSpace(string(s.line)), "\uFFFD")
+	name := string(s.line)
 	s.line = s.line[:0]
+	s.add(name, now)
+}
+
+func (s *segmentMarks) add(name string, now time.Time) {
+	name = strings.ToValidUTF8(strings.TrimSpace(name), "\uFFFD")
 	if name != "" && len(s.names) < maxSegments {
 		s.names, s.at = append(s.names, name), append(s.at, now)
 	}
