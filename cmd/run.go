@@ -82,6 +82,7 @@ func (r *running) prepare(name string, f runFlags) (err error) {
 		}
 		return nil
 	}
+	r.app.tellSkipped()
 	p, problems := configs.LoadFile(file, r.app.checkOptions())
 	if problems.HasErrors() {
 		return errors.Join(r.app.printProblems(problems, 0), silent(exitInvalid))

@@ -209,7 +209,7 @@ func (c *checker) checkSettings(n *node, name string, schema *jsonschema.Schema)
 		if extra, ok := leaf.ErrorKind.(*schemakind.AdditionalProperties); ok {
 			at = at.keyOf(extra.Properties[0])
 		}
-		c.at(at, "E_PLUGIN_WITH", "the settings break the schema of the plug-in "+name+": "+leafMessage(leaf), "what the plug-in takes", "apollo plugin list -o json shows its schema")
+		c.at(at, "E_PLUGIN_WITH", "the settings break the schema of the plug-in "+name+": "+leafMessage(leaf), "settings that its schema allows", "apollo plugin list -o json shows it")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strconv"
 
 	"github.com/apollo-11/apollo/events"
 )
@@ -32,9 +33,13 @@ func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result
 	return result, failure
 }
 
-// mark is what the processes of an attempt bear in their environment.
+// mark is what the processes of an attempt bear in their environment. Two attempts at once never have the same.
 func (s *supervisor) mark(c *Call) string {
-	return fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Stage, c.Attempt)
+	stage := c.Stage
+	if c.Item > 0 {
+		stage += "#" + strconv.Itoa(c.Item)
+	}
+	return fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, stage, c.Attempt)
 }
 
 // carryOut is supervise in an environment that is made already. ended says that the program ended by itself.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/apollo-11/apollo/configs"
@@ -26,6 +27,9 @@ type Alert struct {
 
 // alertTimeout is how long sending may take when the manifest does not say.
 const alertTimeout = 30 * time.Second
+
+// alerts numbers what is sent: the processes of each are known by it.
+var alerts atomic.Int64
 
 // Channel is a plug-in that sends alerts.
 type Channel struct {
@@ -55,7 +59,7 @@ func (c *Channel) Alert(ctx context.Context, a Alert) error {
 
 func (c *Channel) send(ctx context.Context, a Alert, dir string) (*executor.Result, *events.Failure) {
 	a.Time = a.Time.UTC()
-	call := &executor.Call{Pipeline: a.Pipeline, Stage: c.plugin.Name, Attempt: 1, Key: a.ID, Dir: dir, LogDir: dir, LogicalTime: a.Time,
+	call := &executor.Call{Pipeline: a.Pipeline, Stage: c.plugin.Name, Attempt: int(alerts.Add(1)), Key: a.ID, Dir: dir, LogDir: dir, LogicalTime: a.Time,
 		Timeout: c.plugin.Timeout}
 	if call.Timeout == 0 {
 		call.Timeout = alertTimeout

@@ -101,7 +101,7 @@ func withEscaped(secrets map[string]string) map[string]string {
 	for name, value := range secrets {
 		all[name] = value
 		if b, err := encode(value); err == nil {
-			all[name+"\x00"] = strings.Trim(string(bytes.TrimSpace(b)), `"`)
+			all[name+"\x00"] = string(b[1 : len(b)-2]) // without the quotes and the line break
 		}
 	}
 	return all
@@ -176,11 +176,12 @@ func (a *answers) progress(line []byte, m *message, notes executor.Notes) {
 }
 
 func (a *answers) segment(line []byte, m *message, notes executor.Notes) {
-	if strings.TrimSpace(m.Name) == "" {
+	name := strings.Join(strings.Fields(m.Name), " ")
+	if name == "" {
 		a.violate(line, "names no segment", "a name", "none")
 		return
 	}
-	notes.Segment(m.Name)
+	notes.Segment(name)
 }
 
 func (a *answers) output(line []byte, m *message, _ executor.Notes) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
@@ -28,6 +29,9 @@ type trace struct {
 // Executors gives the executors among the plug-ins.
 func (s *Set) Executors(settings executor.Settings) []executor.Executor {
 	var list []executor.Executor
+	if settings.Spare != "" {
+		settings.Spare = filepath.Join(settings.Spare, "plugins") // a supervisor shares its directory with no other
+	}
 	supervisor := executor.NewSupervisor(settings)
 	for _, p := range s.Plugins {
 		if p.Fault == nil && p.Kind == configs.PluginExecutor {

@@ -26,9 +26,16 @@ const (
 	trialLog     = 4 << 10 // bytes
 )
 
+// Sample is what a sample request is made of.
+type Sample struct {
+	Run  events.ID
+	With json.RawMessage // settings of an executor
+	Now  time.Time
+}
+
 // Try sends a plug-in of any kind a sample request: an executor an attempt with the settings and no inputs, a channel an
 // alert that says that it is a test. The file of a template is checked once more. It is for a plug-in without a fault.
-func (p *Plugin) Try(ctx context.Context, settings executor.Settings, with json.RawMessage, now time.Time) (*Trial, error) {
+func (p *Plugin) Try(ctx context.Context, settings executor.Settings, s Sample) (*Trial, error) {
 	dir, err := os.MkdirTemp("", "apollo-plugin-")
 	if err != nil {
 		return nil, err
@@ -43,12 +50,12 @@ func (p *Plugin) Try(ctx context.Context, settings executor.Settings, with json.
 		if timeout == 0 {
 			timeout = alertTimeout
 		}
-		result, t.Failure = x.Execute(ctx, &executor.Call{Pipeline: "test", Stage: "test", Attempt: 1, Key: "test/test", Dir: filepath.Join(dir, "work"),
-			LogDir: filepath.Join(dir, "logs"), With: with, LogicalTime: now, Timeout: timeout})
+		result, t.Failure = x.Execute(ctx, &executor.Call{Run: s.Run, Pipeline: "test", Stage: "test", Attempt: 1, Key: s.Run.String() + "/test",
+			Dir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"), With: s.With, LogicalTime: s.Now, Timeout: timeout})
 	case configs.PluginAlert:
 		c := p.Channel(settings)
 		c.trace = t.follow()
-		result, t.Failure = c.send(ctx, Alert{ID: "test", Level: "info", Title: "Test", Text: "This is a test of the channel " + p.Name + ".", Time: now}, dir)
+		result, t.Failure = c.send(ctx, Alert{ID: s.Run.String(), Level: "info", Title: "Test", Text: "This is a test of the channel " + p.Name + ".", Time: s.Now}, dir)
 	default:
 		if fault := (&Plugin{Manifest: p.Manifest, Dir: p.Dir}).load(); fault != nil {
 			t.Failure = p.changed(fault)
