@@ -59,7 +59,7 @@ func (p program) start(dir string, env []string, files []uintptr) (process, *eve
 		return err
 	})
 	if err != nil {
-		return process{}, p.startFailure(err)
+		return process{pidfd: -1}, p.startFailure(err)
 	}
 	leaders.Store(pid, struct{}{})
 	first(pid)
@@ -67,7 +67,7 @@ func (p program) start(dir string, env []string, files []uintptr) (process, *eve
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 		leaders.Delete(pid)
-		return process{}, systemFailure("follow a process", errors.New("the kernel has no pidfd, Linux 5.4 is required"))
+		return process{pidfd: -1}, systemFailure("follow a process", errors.New("the kernel has no pidfd, Linux 5.4 is required"))
 	}
 	return process{pid: pid, pidfd: pidfd}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
@@ -215,13 +216,19 @@ func TestLargeRequest(t *testing.T) {
 
 func TestInterpreterIsMissing(t *testing.T) {
 	t.Parallel()
+	var before, after unix.Stat_t
+	if err := unix.Fstat(0, &before); err != nil {
+		t.Skip("this process has no standard input")
+	}
 	_, failure := run(t.Context(), load(t, "#!/no/such/interpreter\n"), newCall(t))
+	if err := unix.Fstat(0, &after); err != nil || before.Dev != after.Dev || before.Ino != after.Ino {
+		t.Errorf("the engine's own standard input was closed: %v", err)
+	}
 	if failure == nil || failure.Class != events.ExecFailed || !strings.HasPrefix(failure.Reason, "E_EXEC_NOTFOUND: ./main ") {
 		t.Errorf("got %+v", failure)
 	}
 }
 
-// endings are the ways in which an attempt is stopped from outside.
 func TestStoppedWithItsWholeTree(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -232,8 +239,9 @@ func TestStoppedWithItsWholeTree(t *testing.T) {
 		for _, how := range []string{"cancel", "time-out"} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				id := fmt.Sprintf("%d%02d", os.Getpid(), len(name)*2+len(how))
-				p, c := load(t, shell(strings.ReplaceAll(script, "ID", id))), newCall(t)
+				c := newCall(t)
+				id := fmt.Sprintf("%d%d", os.Getpid(), c.Attempt)
+				p := load(t, shell(strings.ReplaceAll(script, "ID", id)))
 				c.Grace = 200 * time.Millisecond
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)

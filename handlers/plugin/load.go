@@ -185,7 +185,7 @@ func (p *Plugin) open(root *os.Root) (*os.File, *Fault) {
 	}
 	if info, err := f.Stat(); err != nil || info.Mode().Perm()&0o100 == 0 {
 		f.Close() //nolint:errcheck,gosec // it was not even read
-		return nil, &Fault{"E_PLUGIN_MODE", p.File() + " is not executable", "chmod u+x " + p.File()}
+		return nil, &Fault{"E_PLUGIN_MODE", p.File() + " is not executable", "chmod u+x " + filepath.Join(p.Dir, p.File())}
 	}
 	return f, nil
 }
@@ -208,7 +208,7 @@ func openFile(root *os.Root, name, code string) (*os.File, *Fault) {
 	case !info.Mode().IsRegular():
 		fault = &Fault{code, name + " is no regular file", "put a file there"}
 	default:
-		fault = onlyOurs(name, info)
+		fault = onlyOurs(filepath.Join(root.Name(), name), info)
 	}
 	if fault != nil {
 		f.Close() //nolint:errcheck,gosec // it was not even read
