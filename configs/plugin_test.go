@@ -29,7 +29,7 @@ func TestManifestRefusals(t *testing.T) {
 		{name: "comment", src: "# nothing\n", want: []string{"1:1 E_REQUIRED"}},
 		{name: "list", src: "- a\n", want: []string{"1:1 E_TYPE"}},
 		{name: "unknown key", src: goodManifest + "protocol: 1\nenvs: {}\n", want: []string{"7:1 E_FIELD"}, says: []string{`"envs" in a plug-in's manifest`}},
-		{name: "near", src: replaced("version", "verison"), want: []string{"1:1 E_REQUIRED", "3:1 E_FIELD"}},
+		{name: "near", src: replaced("version", "version"), want: []string{"1:1 E_REQUIRED", "3:1 E_FIELD"}},
 		{name: "twice", src: goodManifest + "protocol: 1\nkind: alert\n", want: []string{"7:1 E_YAML_DUP"}},
 		{name: "alias", src: replaced("name: it", "name: &a it"), want: []string{"1:7 E_YAML_ALIAS"}},
 		{name: "name", src: replaced("name: it", "name: It"), want: []string{"1:7 E_NAME"}},
@@ -71,7 +71,9 @@ func TestPluginSettings(t *testing.T) {
 		{Name: "sick", Skipped: "E_PLUGIN_HASH: it was changed"},
 		{Name: "text", With: []byte(`{"type":"string"}`)},
 	}}
-	stage := func(body string) string { return "name: x\nparams: {n: {type: integer, default: 1}}\nstages:\n  a: {" + body + "}\n" }
+	stage := func(body string) string {
+		return "name: x\nparams: {n: {type: integer, default: 1}}\nstages:\n  a: {" + body + "}\n"
+	}
 	for _, good := range []string{
 		"duck: {sql: select 1, rows: 3, mode: a, list: [1, 2], either: {n: 1}}",
 		`duck: {sql: "${{ params.n }}", rows: "${{ params.n }}", mode: "${{ params.n }}", list: ["${{ params.n }}", "${{ params.n }}"], either: {n: "${{ params.n }}"}}`,

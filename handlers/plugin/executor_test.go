@@ -357,7 +357,7 @@ func TestSwappedAfterLoad(t *testing.T) {
 		"another file":   func(path string) { put(t, path+".new", program+"# evil\n", 0o755); _ = os.Rename(path+".new", path) },
 		"the same file":  func(path string) { put(t, path, program+"# evil\n", 0o755) },
 		"a link outside": func(path string) { _ = os.Remove(path); _ = os.Symlink("/bin/true", path) },
-		"made writable":  func(path string) { _ = os.Chmod(path, 0o777) }, //nolint:gosec // what is wrong is the test
+		"made writable":  func(path string) { _ = os.Chmod(path, 0o777) },
 	} {
 		p := load(t, program)
 		if _, failure := run(t.Context(), p, newCall(t)); failure != nil {

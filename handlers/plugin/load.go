@@ -184,7 +184,7 @@ func (p *Plugin) open(root *os.Root) (*os.File, *Fault) {
 		return f, fault
 	}
 	if info, err := f.Stat(); err != nil || info.Mode().Perm()&0o100 == 0 {
-		f.Close() //nolint:errcheck,gosec // it was not even read
+		f.Close() //nolint:errcheck // it was not even read
 		return nil, &Fault{"E_PLUGIN_MODE", p.File() + " is not executable", "chmod u+x " + filepath.Join(p.Dir, p.File())}
 	}
 	return f, nil
@@ -211,7 +211,7 @@ func openFile(root *os.Root, name, code string) (*os.File, *Fault) {
 		fault = onlyOurs(filepath.Join(root.Name(), name), info)
 	}
 	if fault != nil {
-		f.Close() //nolint:errcheck,gosec // it was not even read
+		f.Close() //nolint:errcheck // it was not even read
 		return nil, fault
 	}
 	return f, nil

@@ -21,8 +21,12 @@ func TestBrokenOnesAreNamedAndTheOthersLoaded(t *testing.T) {
 		code, text string
 		change     func(t *testing.T, dir string) // of the plug-in, which is good before
 	}{
-		"wrong hash": {"E_PLUGIN_HASH", sum(program + "\n"), func(t *testing.T, dir string) { put(t, filepath.Join(dir, "main"), program+"\n", 0o755) }},
+		"wrong hash": {"E_PLUGIN_HASH", sum(program + "\n"), func(t *testing.T, dir string) {
+			t.Helper()
+			put(t, filepath.Join(dir, "main"), program+"\n", 0o755)
+		}},
 		"no manifest": {"E_PLUGIN_MANIFEST", "no such file", func(t *testing.T, dir string) {
+			t.Helper()
 			if err := os.Remove(filepath.Join(dir, ManifestFile)); err != nil {
 				t.Fatal(err)
 			}
@@ -44,6 +48,7 @@ func TestBrokenOnesAreNamedAndTheOthersLoaded(t *testing.T) {
 		"a named pipe":        {"E_PLUGIN_FILE", "no regular file", replace(func(p string) error { return unix.Mkfifo(p, 0o700) })},
 		"a link that escapes": {"E_PLUGIN_FILE", "escapes", replace(func(p string) error { return os.Symlink("/bin/true", p) })},
 		"somebody else's": {"E_PLUGIN_MODE", "belongs to user 12345", func(t *testing.T, dir string) {
+			t.Helper()
 			if os.Geteuid() != 0 {
 				t.Skip("only root can give a file away")
 			}
@@ -93,14 +98,14 @@ func mode(name string, mode os.FileMode) func(*testing.T, string) {
 }
 
 // replace puts something else in the executable's place.
-func replace(make func(path string) error) func(*testing.T, string) {
+func replace(with func(path string) error) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
 		path := filepath.Join(dir, "main")
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if err := make(path); err != nil {
+		if err := with(path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +137,7 @@ func TestTheDirectoryItself(t *testing.T) {
 	if s := Load(dir); len(s.Plugins) != 1 || s.Plugins[0].Fault != nil {
 		t.Errorf("files and hidden directories: %+v", s.Plugins)
 	}
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // what is wrong is the test
+	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if p := Load(dir).Get("it"); p.Fault == nil || p.Fault.Code != "E_PLUGIN_MODE" {

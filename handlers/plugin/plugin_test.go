@@ -34,14 +34,14 @@ func bePlugin() {
 		err = json.Unmarshal(line, &request)
 	}
 	if err != nil {
-		fmt.Printf("{\"type\":\"failure\",\"class\":\"bad_input\",\"reason\":%q}\n", err.Error())
+		fmt.Fprintf(os.Stdout, "{\"type\":\"failure\",\"class\":\"bad_input\",\"reason\":%q}\n", err.Error())
 		os.Exit(1)
 	}
 	if err := os.WriteFile(filepath.Join(request.Out, "key"), []byte(request.Key), 0o600); err != nil {
 		panic(err)
 	}
 	seed, _ := json.Marshal(request.Seed)
-	fmt.Printf("{\"type\":\"output\",\"role\":\"seed\",\"value\":%s}\n{\"type\":\"result\",\"ok\":true}\n", seed)
+	fmt.Fprintf(os.Stdout, "{\"type\":\"output\",\"role\":\"seed\",\"value\":%s}\n{\"type\":\"result\",\"ok\":true}\n", seed)
 	os.Exit(0)
 }
 

@@ -49,7 +49,7 @@ func (p *Plugin) sealed() (*os.File, *Fault) {
 		fault = &Fault{"E_PLUGIN_FILE", "the executable cannot be copied: " + err.Error(), ""}
 	}
 	if fault != nil {
-		copied.Close() //nolint:errcheck,gosec // nobody has seen it
+		copied.Close() //nolint:errcheck // nobody has seen it
 		return nil, fault
 	}
 	return copied, nil
