@@ -29,7 +29,7 @@ func TestManifestRefusals(t *testing.T) {
 		{name: "comment", src: "# nothing\n", want: []string{"1:1 E_REQUIRED"}},
 		{name: "list", src: "- a\n", want: []string{"1:1 E_TYPE"}},
 		{name: "unknown key", src: goodManifest + "protocol: 1\nenvs: {}\n", want: []string{"7:1 E_FIELD"}, says: []string{`"envs" in a plug-in's manifest`}},
-		{name: "near", src: replaced("version", "version"), want: []string{"1:1 E_REQUIRED", "3:1 E_FIELD"}},
+		{name: "near", src: replaced("sha256", "sha265"), want: []string{"1:1 E_REQUIRED", "5:1 E_FIELD"}},
 		{name: "twice", src: goodManifest + "protocol: 1\nkind: alert\n", want: []string{"7:1 E_YAML_DUP"}},
 		{name: "alias", src: replaced("name: it", "name: &a it"), want: []string{"1:7 E_YAML_ALIAS"}},
 		{name: "name", src: replaced("name: it", "name: It"), want: []string{"1:7 E_NAME"}},
