@@ -61,19 +61,35 @@ func TestAlertThatIsNotSent(t *testing.T) {
 	}
 }
 
-// Alerts of one channel at once do not end each other's processes.
+// Alerts of one channel at once do not end each other's processes: the first returns while the second goes on.
 func TestAlertsAtOnce(t *testing.T) {
 	t.Parallel()
-	to := t.TempDir()
-	p := loadAlert(t, `echo > "$1/$$"; while [ "$(ls "$1" | wc -l)" -lt 3 ]; do sleep 0.01; done; echo '`+goodResult+`'`, to)
-	failures := make(chan error)
-	for range 3 {
-		go func() { failures <- p.Channel(settings).Alert(t.Context(), Alert{}) }()
-	}
-	for range 3 {
-		if err := <-failures; err != nil {
-			t.Error(err)
+	dir := t.TempDir()
+	p := loadAlert(t, onlyOneWaits, dir)
+	overlap(t, dir, func(first bool) error {
+		id := "first"
+		if !first {
+			id = "waits"
 		}
+		return p.Channel(settings).Alert(t.Context(), Alert{ID: id})
+	})
+}
+
+// onlyOneWaits is a plug-in that waits for the file go when its request says so, and has said that it runs.
+const onlyOneWaits = `case $request in *waits*) touch "$1/runs"; while [ ! -e "$1/go" ]; do sleep 0.01; done; esac; echo '` + goodResult + `'`
+
+// overlap does the second call, and the first while that runs.
+func overlap(t *testing.T, dir string, call func(first bool) error) {
+	t.Helper()
+	second := make(chan error)
+	go func() { second <- call(false) }()
+	eventually(t, "the second runs", func() bool { _, err := os.Stat(filepath.Join(dir, "runs")); return err == nil })
+	if err := call(true); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	put(t, filepath.Join(dir, "go"), "", 0o600)
+	if err := <-second; err != nil {
+		t.Errorf("the second: %v", err)
 	}
 }
 

@@ -214,6 +214,35 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
+func TestNobodyReadsALargeRequest(t *testing.T) {
+	t.Parallel()
+	c := newCall(t)
+	c.With, _ = json.Marshal(map[string]string{"text": strings.Repeat("x", 300_000)})
+	c.Timeout = 100 * time.Millisecond
+	if _, failure := run(t.Context(), load(t, "#!/bin/sh\nexec sleep 1000\n"), c); failure == nil || failure.Class != events.Timeout {
+		t.Errorf("got %+v", failure)
+	}
+}
+
+// Two items of one stage at once do not end each other's processes.
+func TestItemsAtOnce(t *testing.T) {
+	t.Parallel()
+	dir, base := t.TempDir(), newCall(t)
+	p := load(t, shell("set -- '"+dir+"'\n"+onlyOneWaits))
+	overlap(t, dir, func(first bool) error {
+		c := *base
+		c.Item, c.Value = 1, []byte(`"first"`)
+		if !first {
+			c.Item, c.Value = 2, []byte(`"waits"`)
+		}
+		c.Dir, c.LogDir = filepath.Join(base.Dir, fmt.Sprint(c.Item)), filepath.Join(base.LogDir, fmt.Sprint(c.Item))
+		if _, failure := run(t.Context(), p, &c); failure != nil {
+			return failure
+		}
+		return nil
+	})
+}
+
 func TestInterpreterIsMissing(t *testing.T) {
 	t.Parallel()
 	var before, after unix.Stat_t
