@@ -243,6 +243,19 @@ func TestItemsAtOnce(t *testing.T) {
 	})
 }
 
+// A supervisor numbers what it keeps ready; two of them in one directory would lend the same thing twice.
+func TestWhatIsKeptReadyIsItsOwn(t *testing.T) {
+	t.Parallel()
+	spare := t.TempDir()
+	set := &Set{Plugins: []*Plugin{load(t, shell("echo '"+goodResult+"'"))}}
+	if _, failure := set.Executors(executor.Settings{Owner: owner, Spare: spare})[0].Execute(t.Context(), newCall(t)); failure != nil {
+		t.Fatal(failure)
+	}
+	if all, _ := filepath.Glob(filepath.Join(spare, "*")); len(all) != 1 || filepath.Base(all[0]) != "plugins" {
+		t.Errorf("it keeps %v", all)
+	}
+}
+
 func TestInterpreterIsMissing(t *testing.T) {
 	t.Parallel()
 	var before, after unix.Stat_t
