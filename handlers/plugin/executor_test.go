@@ -296,13 +296,13 @@ func TestStoppedWithItsWholeTree(t *testing.T) {
 					defer close(done)
 					_, failure = run(ctx, p, c)
 				}()
-				eventually(t, "ready", func() bool {
-					b, _ := os.ReadFile(filepath.Join(c.LogDir, "stdout"))
-					return strings.HasPrefix(string(b), "ready\n")
-				})
 				want := events.Timeout
 				if how == "cancel" {
 					want = events.Aborted
+					eventually(t, "ready", func() bool {
+						b, _ := os.ReadFile(filepath.Join(c.LogDir, "stdout"))
+						return strings.HasPrefix(string(b), "ready\n")
+					})
 					cancel(errors.New("li cancelled it"))
 				}
 				if <-done; failure == nil || failure.Class != want {

@@ -117,7 +117,7 @@ func newCall(tb testing.TB) *executor.Call {
 		Run: events.ID{1}, Pipeline: "orders", Stage: "fetch", Attempt: int(100 + attempts.Add(1)), Key: events.ID{1}.String() + "/fetch",
 		Dir: filepath.Join(root, "work"), LogDir: filepath.Join(root, "logs"), With: []byte(`{}`),
 		LogicalTime: time.Date(2026, 11, 30, 6, 0, 0, 0, time.UTC), Seed: 1<<63 + 1,
-		Timeout: time.Minute, Grace: 2 * time.Second,
+		Timeout: time.Minute, Grace: 10 * time.Second,
 	}
 }
 
