@@ -14,6 +14,7 @@ import (
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
+	"github.com/apollo-11/apollo/handlers/plugin"
 )
 
 // tree gives the files below a directory with their content, and its folders.
@@ -158,8 +159,13 @@ func TestPluginTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugins := func(a *app) {
-		a.pluginTemplates = func() []PluginTemplate {
-			return []PluginTemplate{{Name: "good", File: good}, {Name: "broken", File: broken}}
+		a.pluginSet = func() *plugin.Set {
+			set := &plugin.Set{}
+			for _, path := range []string{good, broken} {
+				set.Plugins = append(set.Plugins, &plugin.Plugin{Dir: dir, Manifest: configs.Manifest{Name: strings.TrimSuffix(filepath.Base(path), ".yaml"),
+					Kind: configs.PluginTemplate, Template: filepath.Base(path)}})
+			}
+			return set
 		}
 	}
 	var out, errs bytes.Buffer

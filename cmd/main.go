@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/handlers/plugin"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/router"
 )
@@ -47,12 +49,13 @@ type app struct {
 	env      func(string) string
 	tasks    map[string]executor.Task
 	say      *lang.Printer
-	tune     func(*stage.Steps, *router.Options) // the benchmark's hooks; nil otherwise
-	// pluginTemplates gives the templates that plug-ins bring; nil is none.
-	pluginTemplates func() []PluginTemplate
+
+	pluginSet func() *plugin.Set                  // the plug-ins: read once a process, at the first call
+	tune      func(*stage.Steps, *router.Options) // the benchmark's hooks; nil otherwise
 
 	data      string // directory
 	pipelines string // directory
+	plugins   string // directory; empty is plugins in the data directory
 	output    string // text, json, jsonl
 	color     string // auto, always, never
 	langTag   string
@@ -73,6 +76,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 		o(a)
 	}
 	a.say = lang.New(a.language(args))
+	a.pluginSet = sync.OnceValue(a.loadPlugins)
 	root := a.root(args)
 	root.SetArgs(args)
 	root.SetIn(in)

@@ -83,8 +83,8 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	debug.SetGCPercent(gcPercent)
 	owner := dir
 	executors := map[string]executor.Executor{}
-	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks,
-		Runs: n, Files: n.artifacts}) {
+	settings := executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks, Runs: n, Files: n.artifacts}
+	for _, x := range append(executor.Builtin(settings), a.pluginSet().Executors(settings)...) {
 		executors[x.Spec().Name] = x
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),

@@ -24,6 +24,7 @@ func (a *app) checkOptions() configs.Options {
 		o.Tasks = append(o.Tasks, name)
 	}
 	slices.Sort(o.Tasks)
+	o.Plugins = a.pluginSet().Options()
 	return o
 }
 

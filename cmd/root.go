@@ -22,6 +22,7 @@ func (a *app) commands() []entry {
 		{"test", a.testCommand},
 		{"graph", a.graphCommand},
 		{"schema", a.schemaCommand},
+		{"plugin", a.pluginCommand},
 		{"run", a.runCommand},
 		{"serve", a.serveCommand},
 		{"cancel", a.cancelCommand},
@@ -53,6 +54,7 @@ func (a *app) root(args []string) *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.data, "data", orText(a.env("APOLLO_DATA"), "apollo-data"), "flag.data")
 	f.StringVar(&a.pipelines, "pipelines", "pipelines", "flag.pipelines")
+	f.StringVar(&a.plugins, "plugins", a.env("APOLLO_PLUGINS"), "flag.plugins")
 	f.StringVarP(&a.output, "output", "o", "text", "flag.output")
 	f.StringVar(&a.color, "color", "auto", "flag.color")
 	f.StringVar(&a.langTag, "lang", "", "flag.lang")

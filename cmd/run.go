@@ -99,6 +99,7 @@ func (r *running) definition(name string) (*events.Plan, error) {
 		}
 		return nil, nil //nolint:nilnil // documented: no plan is no mistake
 	}
+	r.app.tellSkipped()
 	p, problems := configs.LoadFile(file, r.app.checkOptions())
 	if problems.HasErrors() {
 		return nil, errors.Join(r.app.printProblems(problems, 0), silent(exitInvalid))

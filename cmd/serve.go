@@ -148,6 +148,7 @@ func (s *server) load() (watch []*trigger.Watcher) {
 		s.logger.Warn().Str("pipelines", s.app.pipelines).Msg("there is no pipelines directory; apollo init makes one")
 		return nil
 	}
+	s.logPlugins()
 	loaded, problems := configs.LoadDir(s.app.pipelines, s.app.checkOptions())
 	for _, p := range problems {
 		level := zerolog.WarnLevel

@@ -26,13 +26,6 @@ type templateSource struct {
 	about string // when it does not say itself
 }
 
-// PluginTemplate is a template that a plug-in brings: a file that stands alone. The template's own name and description go
-// before these, which are for one that has none or can't be read.
-type PluginTemplate struct {
-	Name, Description string
-	File              string // its path
-}
-
 // namedTemplate is a template that was read, and where from.
 type namedTemplate struct {
 	*configs.Template
@@ -74,10 +67,8 @@ func (a *app) templateSources(dir string) []templateSource {
 	dir = orText(dir, filepath.Join(a.pipelines, "templates"))
 	sources := foldersIn("own", os.DirFS(dir), dir)
 	sources = append(sources, foldersIn("builtin", configs.BuiltinTemplates(), "builtin")...)
-	if a.pluginTemplates != nil {
-		for _, p := range a.pluginTemplates() {
-			sources = append(sources, templateSource{"plugin", os.DirFS(filepath.Dir(p.File)), filepath.Base(p.File), p.File, p.Name, p.Description})
-		}
+	for _, p := range a.pluginSet().Templates() {
+		sources = append(sources, templateSource{"plugin", os.DirFS(filepath.Dir(p.File)), filepath.Base(p.File), p.File, p.Name, p.Description})
 	}
 	return sources
 }

@@ -24,10 +24,10 @@ import (
 type templateExample struct {
 	Expect expectation `yaml:",inline"`
 
-	Needs  []string       // programs; without one of them the example is skipped
-	Serve  string         // folder: a local server answers /name with name.json of it, /name?p=2 with name-2.json, and takes posts
-	Blanks map[string]any // {file: PATH} is a path beside the definition, {server: /PATH} an address of the server, [{user: me}] whoever runs the test
-	Also   map[string]any // further blanks, with which the template is only filled and checked
+	Needs  []string            // programs; without one of them the example is skipped
+	Serve  string              // folder: a local server answers /name with name.json of it, /name?p=2 with name-2.json, and takes posts
+	Blanks map[string]any      // {file: PATH} is a path beside the definition, {server: /PATH} an address of the server, [{user: me}] whoever runs the test
+	Also   map[string]any      // further blanks, with which the template is only filled and checked
 	Left   map[string][]string // what folders hold afterwards; names may have wildcards
 	Posted []struct {
 		Path  string

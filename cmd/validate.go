@@ -20,6 +20,7 @@ func (a *app) validateCommand() *cobra.Command {
 func (a *app) validate(files []string) error {
 	var problems configs.Problems
 	count := len(files)
+	a.tellSkipped()
 	if _, err := os.Stat(a.pipelines); len(files) == 0 && err != nil {
 		return a.fail(exitNotFound, "E_FILE", "error.none_to_validate", lang.Data{"Dir": a.pipelines})
 	}

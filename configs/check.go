@@ -8,17 +8,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // checker gathers the problems of one definition.
 type checker struct {
 	file       string
+	subject    string // what the file holds, for messages; empty is a pipeline
 	dir        string // where files beside the definition are looked up
 	options    Options
 	lines      []string
 	problems   Problems
 	duplicates []duplicate
-	whole      string // what the file is, in messages; empty is the pipeline
+	settings   map[string]*jsonschema.Schema // of plug-ins, compiled at first use
 }
 
 // maxProblems bounds a report: past it a person reads no further.
@@ -156,8 +159,8 @@ func (c *checker) checkObject(n *node, s *spec, where string) {
 		switch f := s.field(name); {
 		case f != nil:
 			c.check(e.value, f.spec, joined(where, name))
-		case s.executors && slices.Contains(c.options.Plugins, name):
-			c.checkJSON(e.value, true)
+		case s.executors && c.options.plugin(name) != nil:
+			c.checkPlugin(e)
 		case s.schemaKeys && slices.Contains(schemaKeywords, name):
 			c.checkJSON(e.value, false)
 		default:
@@ -182,16 +185,16 @@ func joined(where, name string) string {
 }
 
 func (c *checker) phrase(where string) string {
-	return cmp.Or(where, c.whole, "the pipeline")
+	return cmp.Or(where, c.subject, "the pipeline")
 }
 
 func (c *checker) unknownKey(k *node, s *spec, where string) {
 	known := s.names()
 	if s.executors {
-		known = append(known, c.options.Plugins...)
+		known = append(known, c.options.pluginNames()...)
 	}
 	hint := didYouMean(k.text, known)
-	if hint == "" {
+	if hint == "" && c.subject == "" {
 		hint = didYouMean(strings.ToLower(k.text), append(known, language.names()...))
 	}
 	c.at(k, "E_FIELD", "unknown key "+strconv.Quote(shortened(k.text))+" in "+c.phrase(where), "one of "+strings.Join(known, ", "), hint)

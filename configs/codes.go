@@ -57,6 +57,8 @@ var codes = []Code{
 	{"E_PARAM", "A parameter of a run is unknown, missing or breaks its schema.", "运行参数未知、缺失或不符合模式。"},
 	{"E_PATH", "A path leaves the directory that it belongs to.", "路径超出了它所属的目录。"},
 	{"E_PIPE_EMPTY", "The file holds no pipeline.", "文件中没有流水线。"},
+	{"E_PLUGIN_SKIPPED", "A stage uses a plug-in that is broken and was left out; apollo plugin list says why.", "阶段使用的插件有问题,已被跳过;apollo plugin list 会说明原因。"},
+	{"E_PLUGIN_WITH", "The settings of a stage break the schema of its plug-in.", "阶段的设置不符合插件的模式。"},
 	{"E_RANGE", "A number, duration or size is out of its range.", "数字、时长或大小超出范围。"},
 	{"E_REF", "A name refers to something that does not exist.", "引用的名称不存在。"},
 	{"E_REQUIRED", "A key that must be given is missing.", "缺少必需的键。"},

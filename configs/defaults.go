@@ -20,10 +20,15 @@ var defaultsByExecutor = map[string]workDefaults{
 	"pipeline":  {interval: 30 * time.Second, maxInterval: 30 * time.Minute},
 }
 
-// defaultsOf gives the defaults of an executor; a plugin is work that computes, as a shell script is.
-func defaultsOf(executor string) workDefaults {
+// defaultsOf gives the defaults of an executor; a plugin is work that computes, as a shell script is, unless its manifest
+// has a time-out.
+func (b *builder) defaultsOf(executor string) workDefaults {
 	if d, known := defaultsByExecutor[executor]; known {
 		return d
 	}
-	return defaultsByExecutor["shell"]
+	d := defaultsByExecutor["shell"]
+	if p := b.options.plugin(executor); p != nil {
+		d.timeout = p.Timeout
+	}
+	return d
 }

@@ -11,7 +11,7 @@ import (
 func (b *builder) buildExecutor(s *stageInfo) {
 	var found []entry
 	for _, e := range s.body.entries {
-		if slices.Contains(executorKeys(), e.key.text) || slices.Contains(b.options.Plugins, e.key.text) {
+		if slices.Contains(executorKeys(), e.key.text) || b.options.plugin(e.key.text) != nil {
 			found = append(found, e)
 		}
 	}
@@ -34,6 +34,9 @@ func (b *builder) buildExecutor(s *stageInfo) {
 		s.out.With = b.pythonSettings(s, value)
 	default:
 		s.out.With = b.settings(s, key, value)
+		if p := b.options.plugin(key); p != nil {
+			s.out.Pin = p.Pin
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *checker) guard(src []byte) (token.Tokens, bool) {
 	text := strings.TrimPrefix(string(src), "\ufeff")
 	c.lines = sourceLines(text)
 	if strings.TrimSpace(text) == "" {
-		c.report(1, 1, "E_PIPE_EMPTY", "the file is empty", "a map with name: and stages:", "apollo init writes a first pipeline")
+		c.refuseEmpty(1, 1, "the file is empty")
 		return nil, false
 	}
 	var tokens token.Tokens
@@ -40,6 +40,14 @@ func (c *checker) guard(src []byte) (token.Tokens, bool) {
 		return nil, false
 	}
 	return tokens, c.guardTokens(tokens)
+}
+
+func (c *checker) refuseEmpty(line, col int, what string) {
+	if c.subject != "" {
+		c.report(line, col, "E_REQUIRED", "the file is empty", c.subject, "")
+		return
+	}
+	c.report(line, col, "E_PIPE_EMPTY", what, "a map with name: and stages:", "apollo init writes a first pipeline")
 }
 
 func (c *checker) refuseSize(size int64) {

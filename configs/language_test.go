@@ -37,7 +37,7 @@ func TestGoodForms(t *testing.T) {
 		"headers are free":       "name: x\nstages: {a: {http: {url: \"https://example.com\", headers: {X-Api-Version: 2}, body: {a: 1}, expect: [200, 404]}}}",
 		"cron words":             "name: x\non: [{cron: {schedule: '*/5 0-6,22 L,15W JAN-MAR MON-FRI,5L,1#2'}}]\nstages: {a: {run: x}}",
 	} {
-		if p, problems := Parse("p.yaml", []byte(src), "/srv/pipelines", Options{Plugins: []string{"duckdb"}}); p == nil || len(problems) > 0 {
+		if p, problems := Parse("p.yaml", []byte(src), "/srv/pipelines", Options{Plugins: []Plugin{{Name: "duckdb"}}}); p == nil || len(problems) > 0 {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}

@@ -37,7 +37,7 @@ func notYetOf(s *events.Stage) []string {
 		used bool
 		what string
 	}{
-		{!slices.Contains(runsNow, s.Executor), "the executor " + s.Executor},
+		{slices.Contains(Executors(), s.Executor) && !slices.Contains(runsNow, s.Executor), "the executor " + s.Executor}, // else it is a plug-in
 		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},
 	} {
 		if part.used {

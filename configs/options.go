@@ -18,8 +18,8 @@ type Options struct {
 	LookPath func(file string) (string, error)
 	// Tasks are the names of the registered tasks; nil leaves task names unchecked.
 	Tasks []string
-	// Plugins are the names of further executors that a stage may use as a key.
-	Plugins []string
+	// Plugins are further executors: a stage may use their names as keys.
+	Plugins []Plugin
 	// CheckFiles also checks what is outside the definition: that watched directories exist.
 	// The files that belong to a definition (contracts, scripts) are read always, since the plan embeds them.
 	CheckFiles bool

@@ -46,7 +46,7 @@ func (c *checker) parseMap(tokens token.Tokens) *node {
 	body := c.parseTokens(tokens)
 	if body == nil {
 		if len(c.problems) == 0 {
-			c.report(1, 1, "E_PIPE_EMPTY", "the file holds no pipeline", "a map with name: and stages:", "apollo init writes a first pipeline")
+			c.refuseEmpty(1, 1, "the file holds no pipeline")
 		}
 		return nil
 	}

@@ -91,7 +91,7 @@ func (c *checker) parse(src []byte) *Pipeline {
 		return nil
 	}
 	if root.isNull() {
-		c.at(root, "E_PIPE_EMPTY", "the file holds no pipeline", "a map with name: and stages:", "apollo init writes a first pipeline")
+		c.refuseEmpty(root.line, root.col, "the file holds no pipeline")
 		return nil
 	}
 	c.reportDuplicates(root)

@@ -166,7 +166,7 @@ func (b *builder) buildStage(s *stageInfo) {
 	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
 	b.buildForeach(s)
 	b.buildExecutor(s)
-	defaults := defaultsOf(s.out.Executor)
+	defaults := b.defaultsOf(s.out.Executor)
 	s.out.Timeout = durationOf(s.body.get("timeout"), defaults.timeout)
 	s.out.Grace = durationOf(s.body.get("grace"), 0)
 	s.out.Delay = durationOf(s.body.get("delay"), 0)

@@ -84,7 +84,7 @@ func LoadTemplate(files fs.FS, file, shown string) (*Template, Problems) {
 		return nil, Problems{{File: shown, Code: "E_FILE", Severity: SeverityError, Message: "the file can't be read: " + reasonOf(err), Expected: "a template"}}
 	}
 	t := &Template{files: files, shown: shown, text: strings.TrimPrefix(string(src), "\ufeff")}
-	r := &templateReader{checker: &checker{file: shown, whole: "the template"}, template: t}
+	r := &templateReader{checker: &checker{file: shown, subject: "the template"}, template: t}
 	r.read(src)
 	if file == TemplateFile && !r.problems.HasErrors() {
 		r.companions()

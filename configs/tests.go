@@ -124,7 +124,7 @@ func IsTests(path string) bool {
 
 // LoadTests reads tests strictly against the plan of their pipeline, with every problem at once.
 func LoadTests(path string, plan *events.Plan) (*TestFile, Problems) {
-	c := &checker{file: path, dir: filepath.Dir(path), whole: "the file"}
+	c := &checker{file: path, dir: filepath.Dir(path), subject: "the file"}
 	src, err := readDefinition(path)
 	if err != nil {
 		return nil, Problems{{File: path, Code: "E_FILE", Severity: SeverityError, Message: "the file can't be read: " + reasonOf(err), Expected: "a file of tests"}}

@@ -95,6 +95,7 @@ type Stage struct {
 	Name      string            `json:"name"`
 	Executor  string            `json:"executor"`       // shell, task, python, container, http, pipeline, approval, or a plugin's name
 	With      json.RawMessage   `json:"with,omitempty"` // the executor's own settings, as its spec defines them
+	Pin       string            `json:"pin,omitempty"`  // of a plug-in, as name@version sha256:<hex>; empty is any
 	Needs     []string          `json:"needs,omitempty"`
 	Prefers   []string          `json:"prefers,omitempty"`
 	When      string            `json:"when,omitempty"`

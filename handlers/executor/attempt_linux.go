@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type phase int
 
 const (
 	running     phase = iota // the stage's own process runs undisturbed
+	asked                    // it was told in words to end; TERM comes next
 	lingering                // it has ended; what it left behind gets a moment
 	terminating              // TERM was sent
 	killing                  // KILL was sent
@@ -39,6 +41,7 @@ type attempt struct {
 	proc    process
 	tree    tree
 	streams [2]stream
+	talk    talk
 	spares  *spares
 	fifo    fifo
 	marks   segmentMarks
@@ -90,7 +93,7 @@ func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
 
 // start opens what the attempt needs and starts its process.
 func (a *attempt) start(p program, env []string) *events.Failure {
-	a.proc.pidfd = -1
+	a.proc.pidfd, a.talk.fd = -1, -1
 	for i := range a.streams {
 		a.streams[i].fd = -1
 	}
@@ -99,18 +102,33 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		return systemFailure("make an event descriptor", err)
 	}
 	a.fifo.drain(a.buf, func([]byte) {}) // nothing of an earlier attempt
-	var write [2]int
+	null, err := devNull()
+	if err != nil {
+		return systemFailure("open "+os.DevNull, err)
+	}
+	files := []uintptr{uintptr(null)}
 	for i, name := range []string{"stdout", "stderr"} {
 		s := &a.streams[i]
-		if s.fd, write[i], err = pipe(); err != nil {
+		var write int
+		if s.fd, write, err = pipe(); err != nil {
 			return systemFailure("make a pipe", err)
 		}
-		defer unix.Close(write[i])
+		defer unix.Close(write)
+		files = append(files, uintptr(write))
 		s.capture = capture{path: filepath.Join(a.call.LogDir, name), part: logPart, mask: newMasker(a.call.Secrets)}
 	}
 	a.marks.mask = newMasker(a.call.Secrets)
+	if p.dialogue != nil {
+		read, err := a.begin(p.dialogue)
+		if err != nil {
+			return systemFailure("make a pipe", err)
+		}
+		defer unix.Close(read)
+		files[0] = uintptr(read)
+		files = append(files, p.dialogue.Program.Fd())
+	}
 	var failure *events.Failure
-	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, write[0], write[1])
+	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, files)
 	a.tree.leader = a.proc.pid
 	return failure
 }
@@ -120,6 +138,7 @@ func (a *attempt) release() {
 	for i := range a.streams {
 		a.streams[i].close()
 	}
+	a.talk.close()
 	if a.wake != nil {
 		a.wake.close()
 	}
@@ -136,6 +155,7 @@ func (a *attempt) poll() {
 		{Fd: int32(a.fifo.fd), Events: unix.POLLIN},       //nolint:gosec // a descriptor is an int32 to the kernel
 		{Fd: int32(a.proc.pidfd), Events: unix.POLLIN},    //nolint:gosec // a descriptor is an int32 to the kernel
 		{Fd: int32(a.wake.fd), Events: unix.POLLIN},       //nolint:gosec // a descriptor is an int32 to the kernel
+		{Fd: a.talk.waits(), Events: unix.POLLOUT},
 	}
 	if a.exited {
 		fds[3].Fd = -1
@@ -160,6 +180,9 @@ func (a *attempt) poll() {
 	}
 	if fds[3].Revents != 0 {
 		a.exited, a.end = true, now
+	}
+	if fds[5].Revents != 0 {
+		a.talk.send()
 	}
 }
 
@@ -187,6 +210,8 @@ func (a *attempt) advance(now time.Time) {
 	}
 	due := !a.until.IsZero() && !now.Before(a.until)
 	switch {
+	case a.phase == asked && due:
+		a.enter(terminating, unix.SIGTERM, now.Add(a.grace()-a.grace()/2))
 	case a.phase == lingering && due:
 		a.enter(terminating, unix.SIGTERM, now.Add(min(a.grace(), leftoverGrace)))
 	case a.phase == terminating && due:
@@ -204,6 +229,14 @@ func (a *attempt) leaveRunning(now time.Time) {
 		a.phase, a.until = lingering, now.Add(linger)
 	case cause != nil:
 		a.stopped = cause
+	case a.talk.broken != nil:
+		a.stopped = a.talk.broken
+	case a.talk.over && a.talk.patience.IsZero():
+		a.talk.patience = now.Add(a.grace())
+		a.until = sooner(a.until, a.talk.patience)
+	case a.talk.over && !now.Before(a.talk.patience):
+		a.stopped = &events.Failure{Class: events.ExecFailed, Expected: "an end within " + a.grace().String(),
+			Reason: fmt.Sprintf("E_PLUGIN_PROTOCOL: the program gave its last answer and did not end within %s", a.grace())}
 	case !a.until.IsZero() && !now.Before(a.until):
 		a.stopped = &events.Failure{Class: events.Timeout, Expected: a.call.Timeout.String(),
 			Reason: fmt.Sprintf("the stage ran over its time-out of %s and was ended", a.call.Timeout)}
@@ -212,7 +245,11 @@ func (a *attempt) leaveRunning(now time.Time) {
 			reapZombies(processTable(), a.tree.seen)
 		}
 	}
-	if a.stopped != nil {
+	switch {
+	case a.stopped == nil:
+	case a.talk.ask():
+		a.phase, a.until, a.pause = asked, now.Add(a.grace()/2), 0
+	default:
 		a.enter(terminating, unix.SIGTERM, now.Add(a.grace()))
 	}
 }

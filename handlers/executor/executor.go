@@ -21,6 +21,7 @@ type Call struct {
 	Dir    string          // work directory; in, out and tmp lie below it, made by the executor that needs them
 	LogDir string          // directory of the log files, made at the first byte that the stage writes
 	With   json.RawMessage // the executor's own settings, as its Spec defines them
+	Pin    string          // of a plug-in, as the plan has it; empty is any
 
 	Inputs  map[string]Input           // by role
 	Params  map[string]json.RawMessage // by name

@@ -15,8 +15,9 @@ import (
 
 // program is what an attempt runs.
 type program struct {
-	path string   // absolute
-	args []string // with the name at 0
+	path     string    // absolute
+	args     []string  // with the name at 0
+	dialogue *Dialogue // nil: nobody speaks with it, and what it writes is its log
 }
 
 // process is a stage's own process, the leader of its session and process group.
@@ -41,29 +42,24 @@ var becomeSubreaper = sync.OnceValue(func() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 })
 
-// devNull is the standard input of every stage.
+// devNull is the standard input of every stage that nobody speaks with.
 var devNull = sync.OnceValues(func() (int, error) {
 	return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
 // start runs the program in its own session. The thread must be locked until the process has ended, since the kernel
 // ends the process with the thread that started it, not with the engine.
-func (p program) start(dir string, env []string, stdout, stderr int) (process, *events.Failure) {
-	null, err := devNull()
-	if err != nil {
-		return process{}, systemFailure("open "+os.DevNull, err)
-	}
+func (p program) start(dir string, env []string, files []uintptr) (process, *events.Failure) {
 	pid, pidfd := 0, -1
-	err = withUmask(0o022, func() error {
+	err := withUmask(0o022, func() (err error) {
 		pid, err = syscall.ForkExec(p.path, p.args, &syscall.ProcAttr{
-			Dir: dir, Env: env,
-			Files: []uintptr{uintptr(null), uintptr(stdout), uintptr(stderr)},
-			Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
+			Dir: dir, Env: env, Files: files,
+			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
 		})
 		return err
 	})
 	if err != nil {
-		return process{}, p.startFailure(err)
+		return process{pidfd: -1}, p.startFailure(err)
 	}
 	leaders.Store(pid, struct{}{})
 	first(pid)
@@ -71,9 +67,17 @@ func (p program) start(dir string, env []string, stdout, stderr int) (process, *
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 		leaders.Delete(pid)
-		return process{}, systemFailure("follow a process", errors.New("the kernel has no pidfd, Linux 5.4 is required"))
+		return process{pidfd: -1}, systemFailure("follow a process", errors.New("the kernel has no pidfd, Linux 5.4 is required"))
 	}
 	return process{pid: pid, pidfd: pidfd}, nil
+}
+
+// name is what people know the program by.
+func (p program) name() string {
+	if p.dialogue != nil {
+		return p.args[0]
+	}
+	return p.path
 }
 
 // startFailure tells what the pipeline's author can change from what the machine lacks.
@@ -84,9 +88,9 @@ func (p program) startFailure(err error) *events.Failure {
 			Reason: "the variables of the stage are together too long for the kernel; hand large values over as files"}
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC):
 		return &events.Failure{Class: events.ExecFailed, Actual: err.Error(),
-			Reason: fmt.Sprintf("E_EXEC_NOTFOUND: %s cannot be started: %v", p.path, err)}
+			Reason: fmt.Sprintf("E_EXEC_NOTFOUND: %s cannot be started: %v", p.name(), err)}
 	}
-	return systemFailure("start "+p.path, err)
+	return systemFailure("start "+p.name(), err)
 }
 
 // oomScore makes the kernel end stages before the engine when memory runs out, and marks their descendants.

@@ -46,6 +46,11 @@ func readOutputs(path string) (map[string]json.RawMessage, *events.Failure) {
 	return parseOutputs(content)
 }
 
+// ParseOutputs reads an object of small outputs by role, as strictly as what a script writes to APOLLO_OUTPUTS.
+func ParseOutputs(content []byte) (map[string]json.RawMessage, *events.Failure) {
+	return parseOutputs(content)
+}
+
 // parseOutputs reads one JSON object strictly: no key twice, valid UTF-8, nothing behind it, bounded size and depth.
 func parseOutputs(content []byte) (map[string]json.RawMessage, *events.Failure) {
 	if len(content) > maxOutputs {

@@ -11,6 +11,7 @@ import (
 type stream struct {
 	fd      int // -1 at the end
 	capture capture
+	hear    func([]byte) // gets what the stage writes, in place of the log; nil is the log
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
@@ -26,6 +27,8 @@ func (s *stream) close() {
 func (s *stream) receive(buf []byte) {
 	n, err := unix.Read(s.fd, buf)
 	switch {
+	case n > 0 && s.hear != nil:
+		s.hear(buf[:n])
 	case n > 0:
 		s.capture.write(buf[:n])
 	case err == nil || !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):

@@ -21,37 +21,47 @@ func newSupervisor(s Settings) *supervisor {
 
 // supervise runs a program as an attempt of the call and returns when nothing of it is left.
 func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result, *events.Failure) {
-	result := new(Result)
-	if err := becomeSubreaper(); err != nil {
-		return result, systemFailure("become a subreaper", err)
-	}
-	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Label(), c.Attempt)
-	env, failure := newEnviron(c, mark)
+	env, failure := newEnviron(c, s.mark(c))
 	if failure != nil {
-		return result, failure
+		return new(Result), failure
+	}
+	result, failure, _ := s.carryOut(ctx, c, p, env)
+	if failure == nil {
+		result.Values, failure = readOutputs(outputsPath(c))
+	}
+	return result, failure
+}
+
+// mark is what the processes of an attempt bear in their environment. Two attempts at once never have the same.
+func (s *supervisor) mark(c *Call) string {
+	return fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Label(), c.Attempt)
+}
+
+// carryOut is supervise in an environment that is made already. ended says that the program ended by itself.
+func (s *supervisor) carryOut(ctx context.Context, c *Call, p program, env *environ) (result *Result, failure *events.Failure, ended bool) {
+	result = new(Result)
+	if err := becomeSubreaper(); err != nil {
+		return result, systemFailure("become a subreaper", err), false
 	}
 	if err := s.makeDirs(c.Dir, "out", "tmp"); err != nil {
-		return result, systemFailure("make the work directory", err)
+		return result, systemFailure("make the work directory", err), false
 	}
 	fifo, err := s.spares.takeFIFO(c.Dir)
 	if err != nil {
-		return result, systemFailure("make the named pipe of the segments", err)
+		return result, systemFailure("make the named pipe of the segments", err), false
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
-	a := &attempt{ctx: ctx, call: c, tree: tree{mark: mark, seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
+	a := &attempt{ctx: ctx, call: c, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
 	runtime.LockOSThread()
 	failure = a.run(p, env.list(), result)
 	runtime.UnlockOSThread()
 	s.spares.giveFIFO(fifo, a.clean)
-	if failure == nil {
-		result.Values, failure = readOutputs(outputsPath(c))
-	}
 	if a.clean { // else a stray process might still write there
 		for _, name := range []string{"out", "tmp", "."} {
 			s.spares.giveDir(filepath.Join(c.Dir, name))
 		}
 	}
-	return result, failure
+	return result, failure, a.exited && a.stopped == nil && len(a.stuck) == 0
 }
 
 // makeDirs makes directories below the work directory, and that one when it is missing.

@@ -30,7 +30,7 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	c.Answer, c.Approved = a.Answer, a.Approved
 	c.Resources, c.Network = a.Stage.Resources, a.Stage.Network
 	c.Dir, c.LogDir = s.attemptDirs(a, run)
-	c.With, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Timeout, a.Stage.Grace, a.Started
+	c.With, c.Pin, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Pin, a.Stage.Timeout, a.Stage.Grace, a.Started
 	c.LogicalTime, c.Seed = a.Logical, seed(a)
 	if c.Params = a.Values; c.Params == nil && len(a.Params) > 0 {
 		if err := json.Unmarshal(a.Params, &c.Params); err != nil {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/storage/artifacts"
@@ -107,6 +109,9 @@ func (s *Steps) carryOut(ctx context.Context, w *work) *events.Failure {
 // execute hands the attempt to its executor.
 func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
 	ex := s.Executors[w.Stage.Executor]
+	if ex == nil && !slices.Contains(configs.Executors(), w.Stage.Executor) {
+		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_PLUGIN_MISSING: no plug-in %q is loaded here; apollo plugin list shows which are, and why one was skipped", w.Stage.Executor)}
+	}
 	if ex == nil {
 		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_NOT_YET: this build has no executor %q", w.Stage.Executor)}
 	}

@@ -278,3 +278,25 @@ func BenchmarkNoop(b *testing.B) {
 		}
 	}
 }
+
+// What the plan says of a plug-in reaches it; one that is not there is named.
+func TestPluginOfAStage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var pin string
+	out := b.run(attempt(&events.Stage{Pin: "duck@1.0 sha256:00"}), func(_ context.Context, c *executor.Call) (*executor.Result, *events.Failure) {
+		pin = c.Pin
+		return &executor.Result{}, nil
+	})
+	if out.Failure != nil || pin != "duck@1.0 sha256:00" {
+		t.Errorf("%+v, pin %q", out.Failure, pin)
+	}
+	out = b.Run(context.Background(), attempt(&events.Stage{Executor: "duck"}))
+	if out.Failure == nil || out.Failure.Class != events.System || !strings.HasPrefix(out.Failure.Reason, `E_PLUGIN_MISSING: no plug-in "duck"`) {
+		t.Errorf("%+v", out.Failure)
+	}
+	out = b.Run(context.Background(), attempt(&events.Stage{Executor: "container"}))
+	if out.Failure == nil || !strings.HasPrefix(out.Failure.Reason, "E_NOT_YET: ") {
+		t.Errorf("%+v", out.Failure)
+	}
+}
