@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,6 +31,9 @@ func (b *builder) buildExecutor(s *stageInfo) {
 		s.out.With = b.shellSettings(value)
 	case "python":
 		s.out.With = b.pythonSettings(s, value)
+	case "http":
+		s.out.With = b.settings(s, key, value)
+		b.checkHTTP(s, value)
 	default:
 		s.out.With = b.settings(s, key, value)
 	}
@@ -161,7 +165,8 @@ func (b *builder) expressionsIn(s *stageInfo, n *node) {
 
 var stageLanguage = stageSpec()
 
-// writeAs writes a node as JSON. Where its specification says text, a number is the text that it was written as.
+// writeAs writes a node as JSON. Where its specification says text, a number is the text that it was written as; a size
+// becomes its bytes.
 func (n *node) writeAs(out *bytes.Buffer, s *spec) {
 	if s != nil && s.form == choiceForm {
 		for _, option := range s.or {
@@ -173,6 +178,8 @@ func (n *node) writeAs(out *bytes.Buffer, s *spec) {
 	switch {
 	case n.kind == scalarNode && s != nil && (s.form == valueForm || s.form == textForm || s.form == nameForm):
 		writeText(out, n.text)
+	case n.kind == scalarNode && s != nil && s.form == sizeForm:
+		out.WriteString(strconv.FormatInt(sizeOf(n), 10))
 	case n.kind == scalarNode:
 		n.writeScalar(out)
 	case n.kind == listNode:

@@ -130,6 +130,10 @@ type Settings struct {
 	Owner string          // names this engine in its processes' marks, and is what KillOrphans looks for: the data directory's id
 	Spare string          // directory for what one attempt hands on to the next; empty is none, which is slower
 	Tasks map[string]Task // Go functions by name
+	// HTTPAllow are the hosts and networks besides the public internet that http stages may reach, as CheckHTTPAllow reads
+	// them. It is the operator's, never a pipeline's.
+	HTTPAllow []string
+	Version   string // of this build, for User-Agent
 }
 
 // Builtin gives the executors of this build.
@@ -137,5 +141,6 @@ func Builtin(s Settings) []Executor {
 	return []Executor{
 		NewShell(s),
 		NewTasks(s.Tasks),
+		NewHTTP(s),
 	}
 }
