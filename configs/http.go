@@ -75,6 +75,9 @@ func (b *builder) checkURL(n *node, secrets bool) {
 			hint = "secrets: {PASSWORD: secret://name} and auth: {basic: {user: …, password: PASSWORD}}"
 		}
 		b.at(n, "E_URL", err.Error(), "http:// or https://, a host, and no user", hint)
+		if hint != "" {
+			b.problems[len(b.problems)-1].Snippet = "" // it would show the password
+		}
 		return
 	}
 	address, _ := netip.ParseAddr(u.Hostname())
