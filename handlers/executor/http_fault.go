@@ -11,8 +11,8 @@ import (
 	"github.com/apollo-11/apollo/events"
 )
 
-// maxErrorText bounds what a library, and by it a server, says in a reason; in bytes.
-const maxErrorText = 400
+// maxShown bounds an address, and what a library and by it a server says, in a reason; in bytes.
+const maxShown = 400
 
 // shortText is an error without secrets, and of a bounded length. That of net/http repeats the whole address, and is left
 // out.
@@ -20,9 +20,13 @@ func (x *exchange) shortText(err error) string {
 	if wrong, ok := errors.AsType[*url.Error](err); ok {
 		err = wrong.Err
 	}
-	text := x.masked(err.Error())
-	if len(text) > maxErrorText {
-		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	return shortened(x.masked(err.Error()))
+}
+
+// shortened bounds a text in which secrets are masked already: half a secret would not be found.
+func shortened(text string) string {
+	if len(text) > maxShown {
+		return strings.ToValidUTF8(text[:maxShown], "") + "…"
 	}
 	return text
 }

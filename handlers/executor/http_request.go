@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/apollo-11/apollo/configs"
@@ -160,12 +161,13 @@ func basicCredentials(user, password string) string {
 func (x *exchange) hide() {
 	x.hidden = map[string]string{}
 	for name, value := range x.call.Secrets {
-		inJSON, _ := json.Marshal(value) //nolint:errchkjson // a text always has a JSON form
+		inJSON, quoted := string(encodeText(value)), strconv.Quote(value)
 		x.hidden[name] = value
 		x.hidden[name+" query"] = url.QueryEscape(value)
 		x.hidden[name+" path"] = url.PathEscape(value)
-		x.hidden[name+" JSON"] = strings.Trim(string(inJSON), `"`)
-		x.hidden[name+" quoted"] = strings.Trim(fmt.Sprintf("%q", value), `"`)
+		x.hidden[name+" paths"] = (&url.URL{Path: "/" + value}).EscapedPath()[1:]
+		x.hidden[name+" JSON"] = inJSON[1 : len(inJSON)-1]
+		x.hidden[name+" quoted"] = quoted[1 : len(quoted)-1]
 		if auth := x.settings.Auth; auth != nil && auth.Basic != nil && auth.Basic.Password == name {
 			x.hidden[name+" basic"] = basicCredentials(textOf(auth.Basic.User), value)
 		}
@@ -173,12 +175,19 @@ func (x *exchange) hide() {
 }
 
 // masked hides the secrets in a whole text.
-func (x *exchange) masked(text string) string {
+func (x *exchange) masked(text string) string { return x.maskedPart([]byte(text), true) }
+
+// maskedPart hides the secrets in a text. Unless it is whole, an end that may be the beginning of a secret is left out.
+func (x *exchange) maskedPart(text []byte, whole bool) string {
 	m := newMasker(x.hidden)
 	if m == nil {
-		return text
+		return string(text)
 	}
-	return string(m.mask([]byte(text))) + string(m.flush())
+	shown := bytes.Clone(m.mask(text))
+	if whole {
+		shown = append(shown, m.flush()...)
+	}
+	return string(shown)
 }
 
 // addBody gives the request its body, in a way that it can be read again for a redirect that keeps it.
@@ -235,7 +244,7 @@ func (x *exchange) redirect(req *http.Request, via []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	before := via[len(via)-1]
-	x.note(before.Method, before.URL, shownStatus(status)+", to "+shownURL(req.URL))
+	x.note(before.Method, before.URL, shownStatus(status)+", to "+x.address(req.URL))
 	if _, err := configs.ParseURL(req.URL.String()); err != nil {
 		return redirectFailure(fmt.Sprintf("%s redirects to an address that is not followed: %v", before.URL.Host, err))
 	}

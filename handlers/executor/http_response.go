@@ -75,24 +75,19 @@ func (x *exchange) expects(status int) bool {
 
 // unexpected keeps the head of the body as evidence, as far as it comes soon.
 func (x *exchange) unexpected(ctx context.Context, resp *http.Response) *events.Failure {
-	longest := 0
-	for _, text := range x.hidden {
-		longest = max(longest, len(text))
-	}
 	timer := time.AfterFunc(x.http.proof, func() { resp.Body.Close() })
-	head, _ := io.ReadAll(io.LimitReader(resp.Body, int64(proofSize+longest))) // more than is kept, so that no secret is cut
+	head, err := io.ReadAll(io.LimitReader(resp.Body, proofSize))
 	timer.Stop()
 	x.received = int64(len(head))
 	if cause := x.stopped(ctx); cause != nil {
 		return cause
 	}
-	proof := x.masked(string(head))
-	x.result.Evidence = proof[:min(len(proof), proofSize)]
+	x.result.Evidence = x.maskedPart(head, err == nil && len(head) < proofSize)
 	actual, expected := shownStatus(resp.StatusCode), "200 to 299"
 	if len(x.settings.Expect) > 0 {
 		expected = strings.Trim(strings.Join(strings.Fields(fmt.Sprint(x.settings.Expect)), ", "), "[]")
 	}
-	reason := fmt.Sprintf("E_HTTP_STATUS: %s %s was answered %s, and %s was expected", x.hop.Method, shownURL(x.hop.URL), actual, expected)
+	reason := fmt.Sprintf("E_HTTP_STATUS: %s %s was answered %s, and %s was expected", x.hop.Method, x.address(x.hop.URL), actual, expected)
 	if wait, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
 		reason += fmt.Sprintf("; it asks to wait %s", wait)
 	}

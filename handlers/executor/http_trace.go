@@ -93,11 +93,8 @@ func (t *timeline) watch(ctx context.Context) context.Context {
 	})
 }
 
-// maxShownURL bounds an address in texts, in bytes.
-const maxShownURL = 300
-
-// shownURL is an address for people: without the values of its query, which may be secret.
-func shownURL(u *url.URL) string {
+// address is an address for people: without the values of its query, which may be secret.
+func (x *exchange) address(u *url.URL) string {
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	text := shown.String()
 	if u.RawQuery != "" {
@@ -113,10 +110,7 @@ func shownURL(u *url.URL) string {
 		}
 		text += "?" + strings.Join(names, "&")
 	}
-	if len(text) > maxShownURL {
-		text = strings.ToValidUTF8(text[:maxShownURL], "") + "…"
-	}
-	return text
+	return shortened(x.masked(text))
 }
 
 // shownStatus is a status with the phrase that belongs to it; what a server writes in the phrase's place is not shown.
@@ -126,7 +120,7 @@ func shownStatus(code int) string {
 
 // note writes what became of a hop: one line of the stage's log.
 func (x *exchange) note(method string, u *url.URL, what string) {
-	x.log.write([]byte(method + " " + shownURL(u) + " -> " + what + "\n"))
+	x.log.write([]byte(method + " " + x.address(u) + " -> " + what + "\n"))
 }
 
 // noteEnd writes the line of the last hop.
