@@ -40,6 +40,7 @@ func TestSettle(t *testing.T) {
 		"no connection":                   {on("http:connect"), Failure{Class: ExecFailed, Pointer: ConnectPointer}, 1, StageRetryScheduled, now},
 		"no connection in time":           {on("http:connect"), Failure{Class: Timeout, Pointer: ConnectPointer}, 1, StageRetryScheduled, now},
 		"no connection, not listed":       {on("http:5xx", "exit:0"), Failure{Class: ExecFailed, Pointer: ConnectPointer}, 1, StageFailed, 0},
+		"a broken answer":                 {on("http:connect"), Failure{Class: BadOutput, Pointer: ConnectPointer}, 1, StageFailed, 0},
 		"another time-out":                {on("http:connect"), Failure{Class: Timeout}, 1, StageFailed, 0},
 		"an answer, not a connection":     {on("http:connect"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "503"}, 1, StageFailed, 0},
 		"cancelled is never tried again":  {twice, Failure{Class: Aborted}, 1, StageCancelled, 0},

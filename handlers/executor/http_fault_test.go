@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/apollo-11/apollo/events"
@@ -27,7 +28,7 @@ import (
 // rawServer takes connections and lets a function have each.
 func rawServer(t *testing.T, handle func(net.Conn)) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func (w wantFailure) check(t *testing.T, failure *events.Failure) {
 func TestHTTPNoAnswer(t *testing.T) {
 	t.Parallel()
 	gone := rawServer(t, func(net.Conn) {})
-	closed, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,6 +260,45 @@ func TestHTTPCannotWrite(t *testing.T) {
 	wantFailure{events.System, "cannot write the output data", "", ""}.check(t, failure)
 }
 
+// What a full disk does is told apart from what the server does.
+func TestHTTPPartFileRemembersThatTheWritingFailed(t *testing.T) {
+	t.Parallel()
+	p, err := newPartFile(t.TempDir(), "a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.discard()
+	p.file.Close()
+	if _, err := p.Write([]byte("x")); err == nil || p.err == nil {
+		t.Errorf("%v, %v", err, p.err)
+	}
+}
+
+// Each phase lasts until the next; what comes late from a connection that was not needed changes nothing.
+func TestHTTPTimeline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var line timeline
+		for _, step := range []struct {
+			phase int // 0 is a hop
+			after time.Duration
+		}{{0, 7}, {phaseConnect, 1}, {phaseSend, 2}, {phaseConnect, 3}, {phaseWait, 4}, {phaseBody, 5}, {0, 7}, {phaseSend, 6}, {phaseTLS, 7}, {phaseBody, 8}} {
+			if step.phase == 0 {
+				line.hop()
+			} else {
+				line.enter(step.phase)
+			}
+			if err := sleep(t.Context(), step.after*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := fmt.Sprint(line.segments())
+		if got != "[{connect 1s} {send 18s} {wait 4s} {body 13s}]" {
+			t.Error(got)
+		}
+	})
+}
+
 func TestHTTPOverTLS(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
@@ -268,7 +308,7 @@ func TestHTTPOverTLS(t *testing.T) {
 	h := newHTTPForTest(t, "127.0.0.1")
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
-	h.transport.TLSClientConfig = &tls.Config{RootCAs: roots} //nolint:gosec // the default is the one that is used
+	h.transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	r, failure := h.Execute(t.Context(), httpCall(t, `{"url":"%s"}`, srv.URL, outputs(bodyOutput)))
 	if failure != nil || string(r.Values["body"]) != `"HTTP/2.0"` || len(r.Segments) != 5 || r.Segments[1].Name != "tls" {
 		t.Errorf("%v, %s, %+v", failure, r.Values["body"], r.Segments)
@@ -301,24 +341,26 @@ func TestHTTPSendsNothingTwiceByItself(t *testing.T) {
 	}
 }
 
-const topSecret = `s3cr3t/"tok en"`
+const topSecret = `s3cr3t/"tok en"<&>`
 
 // Whatever a server does with a secret that it was sent, no text of the attempt shows it in any of its forms.
 func TestHTTPSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	srv, h := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		echo := r.Header.Get("Authorization") + " " + r.Header.Get("X-Key") + " " + r.URL.RawQuery + " " + r.URL.Query().Get("k")
-		quoted, _ := json.Marshal(echo) //nolint:errchkjson // a text
+		quoted, _ := json.Marshal(echo)
 		w.Header().Set("X-Echo", echo)
 		switch r.URL.Path {
 		case "/location", "/path":
 			w.Header().Set("Location", map[string]string{"/location": "://", "/path": "/500/" + strings.Repeat("y", 330)}[r.URL.Path]+r.Header.Get("X-Key"))
 			w.WriteHeader(http.StatusFound)
+		case "/host":
+			http.Redirect(w, r, "http://"+r.Header.Get("X-Host")+"/", http.StatusFound)
 		case "/redirect":
 			http.Redirect(w, r, "ftp://h/"+r.URL.RawQuery, http.StatusFound)
 		case "/json":
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(quoted)
+			_, _ = w.Write(bytes.ReplaceAll(quoted, []byte("/"), []byte(`\/`)))
 		case "/ok":
 			_, _ = io.WriteString(w, echo+string(quoted))
 		default:
@@ -326,10 +368,11 @@ func TestHTTPSecretsStaySecret(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("x", proofSize-40)+echo+string(quoted))
 		}
 	})
-	give := withSecrets(map[string]string{"TOKEN": topSecret})
-	for _, path := range []string{"/ok", "/json", "/500", "/location", "/redirect", "/path"} {
+	h.dialer.Resolver = nameServer(t, func() string { return "" })
+	give := withSecrets(map[string]string{"TOKEN": topSecret, "HOST": "s3cr3thost"})
+	for _, path := range []string{"/ok", "/json", "/500", "/location", "/redirect", "/path", "/host"} {
 		for _, auth := range []string{`{"bearer":"TOKEN"}`, `{"basic":{"user":"li","password":"TOKEN"}}`} {
-			with := `{"url":"%s` + path + `","auth":` + auth + `,"secret_headers":{"X-Key":"TOKEN"},"secret_query":{"k":"TOKEN"}}`
+			with := `{"url":"%s` + path + `","auth":` + auth + `,"secret_headers":{"X-Key":"TOKEN","X-Host":"HOST"},"secret_query":{"k":"TOKEN"}}`
 			r, failure := h.Execute(t.Context(), httpCall(t, with, srv.URL, give, outputs(bodyOutput, events.Output{Role: "headers"})))
 			if (failure == nil) != (path == "/ok" || path == "/json") {
 				t.Fatalf("%s: %v", path, failure)

@@ -96,6 +96,7 @@ func TestAllowedEntries(t *testing.T) {
 		{"api.internal:8080", "api.internal", "10.1.2.3:8080", true},
 		{"api.internal:8080", "api.internal", "10.1.2.3:80", false},
 		{"localhost", "", "127.0.0.1:80", false},
+		{"10.1.0.0/16", "", "10.2.0.1:80", false},
 	} {
 		if _, err := parseAllowed(c.entry); err != nil {
 			t.Error(err)
@@ -114,7 +115,7 @@ func TestAllowedEntries(t *testing.T) {
 	}
 }
 
-// refusals asks for an address that must be refused, and sees that nobody was connected to.
+// refused asks for an address that must be refused, and sees that nobody was connected to.
 func refused(t *testing.T, h *HTTP, settings, address, at string) {
 	t.Helper()
 	_, failure := h.Execute(t.Context(), httpCall(t, settings, address))
@@ -154,7 +155,7 @@ func TestGuardRefusesWhereverTheAddressComesFrom(t *testing.T) {
 // nameServer answers every question for an address with what give says; "" is no such name.
 func nameServer(t *testing.T, give func() string) *net.Resolver {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // of a test
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +205,11 @@ func TestGuardSeesThroughRebinding(t *testing.T) {
 	t.Parallel()
 	var good, bad atomic.Int32
 	serve := func(address string, count *atomic.Int32) string {
-		l, err := net.Listen("tcp", address) //nolint:noctx // of a test
+		l, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { //nolint:gosec // of a test
+		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			count.Add(1)
 			w.Header().Set("Connection", "close")
 			_, _ = io.WriteString(w, "x")

@@ -33,11 +33,11 @@ func redirecting(w http.ResponseWriter, r *http.Request) {
 // serverAt starts a server at an address of this machine.
 func serverAt(t *testing.T, address string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", address+":0") //nolint:noctx // of a test
+	l, err := net.Listen("tcp", address+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(redirecting)}} //nolint:gosec // of a test
+	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(redirecting)}}
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -97,8 +97,11 @@ func TestHTTPRedirectsThatAreNotFollowed(t *testing.T) {
 		"/302/file:///etc/passwd":          "http:// or https://",
 		"/302/http:///x":                   "no host",
 	} {
-		_, failure := h.Execute(t.Context(), httpCall(t, `{"url":"%s"}`, srv.URL+path))
+		r, failure := h.Execute(t.Context(), httpCall(t, `{"url":"%s"}`, srv.URL+path))
 		wantFailure{events.ExecFailed, "E_HTTP_REDIRECT", "/headers/location", text}.check(t, failure)
+		if log := read(t, r.Stdout.Path); !strings.Contains(log, " -> 302 Found, to ") || !strings.Contains(log, " -> E_HTTP_REDIRECT: ") {
+			t.Errorf("log:\n%s", log)
+		}
 	}
 	r, failure := h.Execute(t.Context(), httpCall(t, `{"url":"%s","expect":[302]}`, srv.URL+"/302//x", outputs(events.Output{Role: "status"}, events.Output{Role: "headers"})))
 	if failure != nil || string(r.Values["status"]) != "302" || !strings.Contains(string(r.Values["headers"]), `"location":"/x"`) {
@@ -107,7 +110,7 @@ func TestHTTPRedirectsThatAreNotFollowed(t *testing.T) {
 	secure := httptest.NewTLSServer(http.HandlerFunc(redirecting))
 	t.Cleanup(secure.Close)
 	down := newHTTPForTest(t, "127.0.0.1")
-	down.transport.TLSClientConfig = secure.Client().Transport.(*http.Transport).TLSClientConfig //nolint:forcetypeassert // it is
+	down.transport.TLSClientConfig = secure.Client().Transport.(*http.Transport).TLSClientConfig
 	_, failure = down.Execute(t.Context(), httpCall(t, `{"url":"%s"}`, secure.URL+"/302/"+srv.URL+"/x"))
 	wantFailure{events.ExecFailed, "E_HTTP_REDIRECT", "/headers/location", "from https to http"}.check(t, failure)
 }

@@ -161,13 +161,14 @@ func basicCredentials(user, password string) string {
 func (x *exchange) hide() {
 	x.hidden = map[string]string{}
 	for name, value := range x.call.Secrets {
-		inJSON, quoted := string(encodeText(value)), strconv.Quote(value)
+		inJSON, _ := json.Marshal(value) //nolint:errchkjson // a text always has a JSON form
 		x.hidden[name] = value
 		x.hidden[name+" query"] = url.QueryEscape(value)
 		x.hidden[name+" path"] = url.PathEscape(value)
 		x.hidden[name+" paths"] = (&url.URL{Path: "/" + value}).EscapedPath()[1:]
-		x.hidden[name+" JSON"] = inJSON[1 : len(inJSON)-1]
-		x.hidden[name+" quoted"] = quoted[1 : len(quoted)-1]
+		for kind, quoted := range map[string]string{" quoted": strconv.Quote(value), " JSON": string(inJSON), " slashes": strings.ReplaceAll(string(inJSON), "/", `\/`)} {
+			x.hidden[name+kind] = quoted[1 : len(quoted)-1]
+		}
 		if auth := x.settings.Auth; auth != nil && auth.Basic != nil && auth.Basic.Password == name {
 			x.hidden[name+" basic"] = basicCredentials(textOf(auth.Basic.User), value)
 		}
@@ -193,7 +194,9 @@ func (x *exchange) maskedPart(text []byte, whole bool) string {
 // addBody gives the request its body, in a way that it can be read again for a redirect that keeps it.
 func (x *exchange) addBody(req *http.Request) *events.Failure {
 	s := &x.settings
-	kind, open, size := "", (func() (io.ReadCloser, error))(nil), int64(0)
+	var kind string
+	var open func() (io.ReadCloser, error)
+	var size int64
 	switch {
 	case s.BodyFrom != "":
 		in, ok := x.call.Inputs[s.BodyFrom]

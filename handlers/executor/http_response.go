@@ -97,7 +97,7 @@ func (x *exchange) unexpected(ctx context.Context, resp *http.Response) *events.
 // retryAfter reads the header of that name, seconds or a date, as a wait of at most an hour.
 func retryAfter(text string, now time.Time) (time.Duration, bool) {
 	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return min(time.Duration(seconds)*time.Second, time.Hour), true //nolint:gosec // 32 bits
+		return min(time.Duration(seconds)*time.Second, time.Hour), true
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
@@ -240,7 +240,7 @@ func encodeText(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // texts always have a JSON form
+	_ = enc.Encode(v) //nolint:errchkjson // texts always have a JSON form
 	return bytes.TrimSpace(b.Bytes())
 }
 
