@@ -68,6 +68,7 @@ func TestHTTPWarnings(t *testing.T) {
 		"GET with a body":       {request(toHost+"body: x", ""), "4:47 E_HTTP_BODY"},
 		"HEAD with a body":      {request(toHost+"method: HEAD, body_from: i", "    inputs: {i: x}\n"), "4:66 E_HTTP_BODY"},
 		"secret over http":      {request(`url: "http://example.com", auth: {bearer: TOKEN}`, secrets), "4:17 E_HTTP_PLAIN"},
+		"secret to an address":  {request(`url: "http://8.8.8.8", auth: {bearer: TOKEN}`, secrets), "4:17 E_HTTP_PLAIN"},
 		"secret over loopback":  {request(`url: "http://[::1]:80", auth: {bearer: TOKEN}`, secrets), ""},
 		"secret over https":     {request(toHost+"secret_query: {k: TOKEN}", secrets), ""},
 		"no secret over http":   {request(`url: "http://example.com"`, ""), ""},

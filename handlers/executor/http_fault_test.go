@@ -281,14 +281,14 @@ func TestHTTPTimeline(t *testing.T) {
 		var line timeline
 		for _, step := range []struct {
 			phase int // 0 is a hop
-			after time.Duration
+			after int // seconds
 		}{{0, 7}, {phaseConnect, 1}, {phaseSend, 2}, {phaseConnect, 3}, {phaseWait, 4}, {phaseBody, 5}, {0, 7}, {phaseSend, 6}, {phaseTLS, 7}, {phaseBody, 8}} {
 			if step.phase == 0 {
 				line.hop()
 			} else {
 				line.enter(step.phase)
 			}
-			if err := sleep(t.Context(), step.after*time.Second); err != nil {
+			if err := sleep(t.Context(), time.Duration(step.after)*time.Second); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -352,7 +352,7 @@ func TestHTTPSecretsStaySecret(t *testing.T) {
 		w.Header().Set("X-Echo", echo)
 		switch r.URL.Path {
 		case "/location", "/path":
-			w.Header().Set("Location", map[string]string{"/location": "://", "/path": "/500/" + strings.Repeat("y", 330)}[r.URL.Path]+r.Header.Get("X-Key"))
+			w.Header().Set("Location", map[string]string{"/location": "://" + strings.Repeat("y", 360), "/path": "/500/" + strings.Repeat("y", 365)}[r.URL.Path]+r.Header.Get("X-Key"))
 			w.WriteHeader(http.StatusFound)
 		case "/host":
 			http.Redirect(w, r, "http://"+r.Header.Get("X-Host")+"/", http.StatusFound)
