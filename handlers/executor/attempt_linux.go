@@ -108,6 +108,7 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		defer unix.Close(write[i])
 		s.capture = capture{path: filepath.Join(a.call.LogDir, name), part: logPart, mask: newMasker(a.call.Secrets)}
 	}
+	a.marks.mask = newMasker(a.call.Secrets)
 	var failure *events.Failure
 	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, write[0], write[1])
 	a.tree.leader = a.proc.pid

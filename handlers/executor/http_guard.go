@@ -84,7 +84,7 @@ func parseAllowed(entry string) (allowed, error) {
 	if h, port, err := net.SplitHostPort(entry); err == nil {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return a, fmt.Errorf("%q has no port from 1 to 65535", entry)
+			return a, notAllowed(entry)
 		}
 		host, a.port = h, uint16(n)
 	}
@@ -94,9 +94,13 @@ func parseAllowed(entry string) (allowed, error) {
 		return a, nil
 	}
 	if a.host = strings.TrimSuffix(host, "."); !hostName.MatchString(a.host) || strings.Trim(a.host, "0123456789.") == "" {
-		return a, fmt.Errorf("%q is neither a network, as 10.1.0.0/16, nor a host, as api.internal:8080", entry)
+		return a, notAllowed(entry)
 	}
 	return a, nil
+}
+
+func notAllowed(entry string) error {
+	return fmt.Errorf("%q is neither a network, as 10.1.0.0/16, nor a host or an address, alone or with a port from 1 to 65535", entry)
 }
 
 // CheckHTTPAllow reports the first entry of Settings.HTTPAllow that can't be read.

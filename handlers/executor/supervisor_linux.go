@@ -25,7 +25,7 @@ func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err)
 	}
-	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Stage, c.Attempt)
+	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Label(), c.Attempt)
 	env, failure := newEnviron(c, mark)
 	if failure != nil {
 		return result, failure
