@@ -59,6 +59,7 @@ type app struct {
 	output    string // text, json, jsonl
 	color     string // auto, always, never
 	langTag   string
+	httpAllow string // hosts and networks besides the public internet that http stages may reach, with commas
 }
 
 // Main runs the command line of this process and ends it with the exit code.

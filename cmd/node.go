@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
@@ -59,6 +60,10 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
+	allow, err := a.allowedHosts()
+	if err != nil {
+		return nil, err
+	}
 	n = &node{app: a, dir: dir, logger: logger, ending: make(chan struct{}), pipelines: map[string]router.Pipeline{}}
 	if n.lock, err = sqlite.TakeLock(dir); err != nil {
 		return nil, err
@@ -83,7 +88,9 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	debug.SetGCPercent(gcPercent)
 	owner := dir
 	executors := map[string]executor.Executor{}
-	settings := executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks, Runs: n, Files: n.artifacts}
+	build, _ := version()
+	settings := executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks, Runs: n, Files: n.artifacts,
+		HTTPAllow: allow, Version: build}
 	for _, x := range append(executor.Builtin(settings), a.pluginSet().Executors(settings)...) {
 		executors[x.Spec().Name] = x
 	}
@@ -100,6 +107,19 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	n.unreap = stop
 	n.reaping.Go(func() { executor.ReapOrphans(reap) })
 	return n, err
+}
+
+// allowedHosts are what http stages may reach besides the public internet: the flag's, else the environment's.
+func (a *app) allowedHosts() (list []string, err error) {
+	for entry := range strings.SplitSeq(orText(a.httpAllow, a.env("APOLLO_HTTP_ALLOW")), ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			list = append(list, entry)
+		}
+	}
+	if err := executor.CheckHTTPAllow(list); err != nil {
+		return nil, a.fail(exitUsage, "E_HTTP_ALLOW", "error.http_allow", lang.Data{"Error": err.Error()})
+	}
+	return list, nil
 }
 
 func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) ([]executor.Orphan, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,6 +33,9 @@ func (b *builder) buildExecutor(s *stageInfo) {
 		s.out.With = encoded(b.childSettings(s, value))
 	case "python":
 		s.out.With = b.pythonSettings(s, value)
+	case "http":
+		s.out.With = b.settings(s, key, value)
+		b.checkHTTP(s, value)
 	default:
 		s.out.With = b.settings(s, key, value)
 		if p := b.options.plugin(key); p != nil {
@@ -163,7 +167,8 @@ func (b *builder) expressionsIn(s *stageInfo, n *node) {
 
 var stageLanguage = stageSpec()
 
-// writeAs writes a node as JSON. Where its specification says text, a number is the text that it was written as.
+// writeAs writes a node as JSON. Where its specification says text, a number is the text that it was written as; a size
+// becomes its bytes.
 func (n *node) writeAs(out *bytes.Buffer, s *spec) {
 	if s != nil && s.form == choiceForm {
 		for _, option := range s.or {
@@ -175,6 +180,8 @@ func (n *node) writeAs(out *bytes.Buffer, s *spec) {
 	switch {
 	case n.kind == scalarNode && s != nil && (s.form == valueForm || s.form == textForm || s.form == nameForm):
 		writeText(out, n.text)
+	case n.kind == scalarNode && s != nil && s.form == sizeForm:
+		out.WriteString(strconv.FormatInt(sizeOf(n), 10))
 	case n.kind == scalarNode:
 		n.writeScalar(out)
 	case n.kind == listNode:

@@ -135,7 +135,8 @@ func retrySpec() *spec {
 		preset("backoff", "1", number(numberForm, 1, 100, "Factor for each further interval.")),
 		key("max_interval", from0("The longest interval.")),
 		preset("jitter", "0", number(numberForm, 0, 1, "Random share of the interval, seeded from the run.")),
-		key("on", list("Failure classes and exit:<code>; else every class but bad_input and cancelled.", as(textForm, "A class or exit:<code>."))))
+		key("on", list("Failure classes, exit:<code>, http:<status>, http:5xx and http:connect; else every class but bad_input and cancelled.",
+			as(textForm, "A class, exit:<code>, http:<status>, http:4xx, http:5xx, or http:connect when no answer came."))))
 }
 
 func executorFields() []field {
@@ -150,13 +151,7 @@ func executorFields() []field {
 		key("container", object("A container.",
 			must("image", as(textForm, "The image; a digest pins it.")), key("command", values), key("entrypoint", values),
 			key("user", as(valueForm, "The user inside.")), key("workdir", as(textForm, "The directory inside.")))),
-		key("http", object("One HTTP request.",
-			preset("method", "GET", oneOf("The method.", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")),
-			must("url", as(valueForm, "The address.")),
-			key("headers", &spec{form: dictForm, anyKeys: true, doc: "Headers.", each: as(valueForm, "Text or one ${{ expression }}.")}),
-			key("query", &spec{form: dictForm, anyKeys: true, doc: "Query parameters.", each: as(valueForm, "Text or one ${{ expression }}.")}),
-			key("body", as(anyForm, "The body: text is sent as it is, anything else as JSON.")),
-			key("expect", list("Status codes that count as success; else 200 to 299.", number(integerForm, 100, 599, "A status code."))))),
+		key("http", httpSpec()),
 		key("task", choice("A registered Go function.", as(nameForm, "The task's name."), object("A task with settings.",
 			must("name", as(nameForm, "The task's name.")), key("with", as(anyForm, "The task's settings."))))),
 		key("pipeline", choice("A run of another pipeline.", as(nameForm, "The pipeline's name."), object("A run with parameters.",
@@ -168,4 +163,27 @@ func executorFields() []field {
 			key("form", dict("What the answer has to say: outputs of the stage with the same names take it.", as(schemaForm, "JSON Schema of the field."))),
 			preset("on_timeout", "fail", oneOf("What it means that nobody answered within the stage's time-out.", "fail", "approve", "reject"))))),
 	}
+}
+
+func httpSpec() *spec {
+	secrets := func(what string) *spec {
+		return &spec{form: dictForm, anyKeys: true, doc: what + ", by the variables under secrets: that hold their values.", each: as(textForm, "A variable under secrets: of the stage.")}
+	}
+	values := func(what string) *spec {
+		return &spec{form: dictForm, anyKeys: true, doc: what + "; one whose expression gives null is left out.", each: as(valueForm, "Text or one ${{ expression }}.")}
+	}
+	return object("One HTTP request. Its answer becomes the outputs: a file with the body, or the values status, headers and body.",
+		preset("method", "GET", oneOf("The method.", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")),
+		must("url", as(valueForm, "The address, http or https; addresses of the own network are refused unless the operator allows them.")),
+		key("headers", values("Headers")), key("query", values("Query parameters, added to those of url")),
+		key("body", as(anyForm, "The body: text is sent as it is, anything else as JSON.")),
+		key("body_from", as(nameForm, "The input whose content is the body.")),
+		key("expect", list("Status codes that count as success; else 200 to 299. A redirect that is listed is not followed.", number(integerForm, 100, 599, "A status code."))),
+		key("auth", &spec{form: objectForm, one: true, doc: "How the request proves itself; dropped on a redirect to another host.", fields: []field{
+			key("bearer", as(textForm, "The variable under secrets: that holds the token.")),
+			key("basic", object("User and password.", must("user", as(valueForm, "The user's name.")),
+				must("password", as(textForm, "The variable under secrets: that holds the password.")))),
+		}}),
+		key("secret_headers", secrets("Headers that are secret")), key("secret_query", secrets("Query parameters that are secret")),
+		preset("max_body", "1Gi", as(sizeForm, "The largest body of an answer that is taken.")))
 }

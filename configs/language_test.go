@@ -34,7 +34,7 @@ func TestGoodForms(t *testing.T) {
 		"reads through others":   "name: x\nstages: {a: {run: x, outputs: {o: {path: o}}}, b: {run: x, needs: [a]}, c: {run: x, needs: [b], inputs: {i: \"${{ stages.a.outputs.o }}\"}}}",
 		"list of a foreach":      "name: x\nstages: {a: {run: x, foreach: \"[1, 2]\", env: {I: \"${{ item }}\"}, outputs: {o: {path: o}}}, b: {run: x, needs: [a], when: 'len(stages.a.outputs.o) == 2'}}",
 		"event with a condition": "name: x\non: [{event: {type: apollo.run.failed.v1, if: 'event.source == \"/pipelines/y\"'}}]\nstages: {a: {run: x}}",
-		"headers are free":       "name: x\nstages: {a: {http: {url: \"https://example.com\", headers: {X-Api-Version: 2}, body: {a: 1}, expect: [200, 404]}}}",
+		"headers are free":       "name: x\nstages: {a: {http: {method: POST, url: \"https://example.com\", headers: {X-Api-Version: 2}, body: {a: 1}, expect: [200, 404]}}}",
 		"cron words":             "name: x\non: [{cron: {schedule: '*/5 0-6,22 L,15W JAN-MAR MON-FRI,5L,1#2'}}]\nstages: {a: {run: x}}",
 	} {
 		if p, problems := Parse("p.yaml", []byte(src), "/srv/pipelines", Options{Plugins: []Plugin{{Name: "duckdb"}}}); p == nil || len(problems) > 0 {
@@ -256,7 +256,7 @@ func TestNotYet(t *testing.T) {
 		got = append(got, strings.TrimSuffix(found.Message, " can't be run by this version yet"))
 	}
 	want := []string{"the trigger cron", "the trigger pipeline", "the trigger event", "the executor python of the stage clean",
-		"isolation: enforce of the stage clean", "network: none of the stage clean", "the executor http of the stage notify"}
+		"isolation: enforce of the stage clean", "network: none of the stage clean"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

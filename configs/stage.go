@@ -288,7 +288,7 @@ func dashHint(r reference, target *stageInfo) string {
 	return didYouMean(r.role, sortedKeys(target.outputs))
 }
 
-var retryExit = regexp.MustCompile(`^exit:([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$`)
+var retryOn = regexp.MustCompile(`^(exit:([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|http:([1-5][0-9][0-9]|[1-5]xx|connect))$`)
 
 func (b *builder) buildRetry(s *stageInfo, defaults workDefaults) {
 	n := s.body.get("retry")
@@ -309,8 +309,8 @@ func (b *builder) buildRetry(s *stageInfo, defaults workDefaults) {
 	}
 	if on := n.get("on"); on != nil {
 		for _, item := range on.items {
-			if item.kind == scalarNode && !slices.Contains(known, item.text) && !retryExit.MatchString(item.text) {
-				b.at(item, "E_VALUE", "retry.on has "+strconv.Quote(shortened(item.text)), "exit:<1 to 255>, or one of "+strings.Join(known, ", "),
+			if item.kind == scalarNode && !slices.Contains(known, item.text) && !retryOn.MatchString(item.text) {
+				b.at(item, "E_VALUE", "retry.on has "+strconv.Quote(shortened(item.text)), "exit:<1 to 255>, http:<100 to 599>, http:5xx, http:connect, or one of "+strings.Join(known, ", "),
 					didYouMean(item.text, known))
 			}
 		}

@@ -146,7 +146,7 @@ type Retry struct {
 	Backoff     float64       `json:"backoff,omitempty"` // factor per attempt; 0 is 1
 	MaxInterval time.Duration `json:"max_interval,omitempty"`
 	Jitter      float64       `json:"jitter,omitempty"` // 0..1, share of the interval, seeded from the run
-	On          []string      `json:"on,omitempty"`     // failure classes and exit:<code>; empty is every class but bad_input and cancelled
+	On          []string      `json:"on,omitempty"`     // failure classes, exit:<code>, http:<status>, http:4xx, http:connect; empty is every class but bad_input and cancelled
 }
 
 // Resources are what a stage asks of the machine.

@@ -5,12 +5,19 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // LostRestarts is how often a stage that declares no retry is started again after its worker died: an engine that is
 // killed must not fail a run, and a stage that kills the engine must not do so for ever.
 const LostRestarts = 3
+
+// Where the failure of an HTTP request points, by which a retry tells it from others.
+const (
+	StatusPointer  = "/status"  // an unexpected status: Actual begins with its code, as "503 Service Unavailable"
+	ConnectPointer = "/connect" // no answer came: the name, the connection or its encryption failed
+)
 
 // Settle says how a failed attempt is recorded: as stage.failed, or as stage.retry_scheduled with the instant (Unix
 // nanoseconds) before which the next attempt does not start. It is a function of the plan, the run and the failure.
@@ -42,10 +49,18 @@ func (r *Retry) covers(f *Failure) bool {
 	if len(r.On) == 0 {
 		return f.Class != BadInput
 	}
-	if slices.Contains(r.On, string(f.Class)) {
+	switch {
+	case slices.Contains(r.On, string(f.Class)):
 		return true
+	case f.Pointer == ConnectPointer && (f.Class == ExecFailed || f.Class == Timeout):
+		return slices.Contains(r.On, "http:connect")
+	case f.Class != ExecFailed || f.Signal != "":
+		return false
+	case f.Pointer == StatusPointer:
+		code, _, _ := strings.Cut(f.Actual, " ")
+		return slices.Contains(r.On, "http:"+code) || len(code) == 3 && slices.Contains(r.On, "http:"+code[:1]+"xx")
 	}
-	return f.Class == ExecFailed && f.Signal == "" && slices.Contains(r.On, "exit:"+strconv.Itoa(f.Exit))
+	return slices.Contains(r.On, "exit:"+strconv.Itoa(f.Exit))
 }
 
 // Wait gives the pause after the attempt: interval x backoff^(attempt-1), capped, then moved by up to the jitter share

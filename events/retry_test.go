@@ -11,6 +11,7 @@ func TestSettle(t *testing.T) {
 	t.Parallel()
 	const now = 1000
 	twice := &Retry{Max: 2, Interval: 5}
+	on := func(what ...string) *Retry { return &Retry{Max: 1, On: what} }
 	for name, c := range map[string]struct {
 		retry   *Retry
 		f       Failure
@@ -28,6 +29,20 @@ func TestSettle(t *testing.T) {
 		"an exit code that is listed":     {&Retry{Max: 1, On: []string{"exit:75"}}, Failure{Class: ExecFailed, Exit: 75}, 1, StageRetryScheduled, now},
 		"another exit code":               {&Retry{Max: 1, On: []string{"exit:75"}}, Failure{Class: ExecFailed, Exit: 7}, 1, StageFailed, 0},
 		"a signal is no exit code":        {&Retry{Max: 1, On: []string{"exit:0"}}, Failure{Class: ExecFailed, Signal: "SIGKILL"}, 1, StageFailed, 0},
+		"a status that is listed":         {on("http:503"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "503 Service Unavailable"}, 1, StageRetryScheduled, now},
+		"a status without a phrase":       {on("http:599"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "599"}, 1, StageRetryScheduled, now},
+		"another status":                  {on("http:503"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "500 Internal Server Error"}, 1, StageFailed, 0},
+		"a status of a class":             {on("http:5xx"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "502 Bad Gateway"}, 1, StageRetryScheduled, now},
+		"a status of another class":       {on("http:5xx"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "404 Not Found"}, 1, StageFailed, 0},
+		"503 of something else":           {on("http:503"), Failure{Class: ExecFailed, Pointer: "/rows", Actual: "503 rows"}, 1, StageFailed, 0},
+		"a status of a broken answer":     {on("http:503"), Failure{Class: BadOutput, Pointer: StatusPointer, Actual: "503"}, 1, StageFailed, 0},
+		"a status is no exit code":        {on("exit:0", "exit:503"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "503"}, 1, StageFailed, 0},
+		"no connection":                   {on("http:connect"), Failure{Class: ExecFailed, Pointer: ConnectPointer}, 1, StageRetryScheduled, now},
+		"no connection in time":           {on("http:connect"), Failure{Class: Timeout, Pointer: ConnectPointer}, 1, StageRetryScheduled, now},
+		"no connection, not listed":       {on("http:5xx", "exit:0"), Failure{Class: ExecFailed, Pointer: ConnectPointer}, 1, StageFailed, 0},
+		"a broken answer":                 {on("http:connect"), Failure{Class: BadOutput, Pointer: ConnectPointer}, 1, StageFailed, 0},
+		"another time-out":                {on("http:connect"), Failure{Class: Timeout}, 1, StageFailed, 0},
+		"an answer, not a connection":     {on("http:connect"), Failure{Class: ExecFailed, Pointer: StatusPointer, Actual: "503"}, 1, StageFailed, 0},
 		"cancelled is never tried again":  {twice, Failure{Class: Aborted}, 1, StageCancelled, 0},
 		"lost without retry":              {nil, Failure{Class: Lost}, LostRestarts, StageRetryScheduled, now},
 		"lost too often":                  {nil, Failure{Class: Lost}, LostRestarts + 1, StageFailed, 0},

@@ -136,8 +136,12 @@ type Settings struct {
 	Owner string          // names this engine in its processes' marks, and is what KillOrphans looks for: the data directory's id
 	Spare string          // directory for what one attempt hands on to the next; empty is none, which is slower
 	Tasks map[string]Task // Go functions by name
-	Runs  Runs            // starts runs of other pipelines; nil: this build has no executor for them
-	Files Files           // of the artifact store, for outputs of child runs; goes with Runs
+	// HTTPAllow are the hosts and networks besides the public internet that http stages may reach, as CheckHTTPAllow reads
+	// them. It is the operator's, never a pipeline's.
+	HTTPAllow []string
+	Version   string // of this build, for User-Agent
+	Runs      Runs   // starts runs of other pipelines; nil: this build has no executor for them
+	Files     Files  // of the artifact store, for outputs of child runs; goes with Runs
 }
 
 // Builtin gives the executors of this build.
@@ -145,6 +149,7 @@ func Builtin(s Settings) []Executor {
 	return []Executor{
 		NewShell(s),
 		NewTasks(s.Tasks),
+		NewHTTP(s),
 		NewPipelines(s.Runs, s.Files),
 		Approvals{},
 	}
