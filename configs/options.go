@@ -1,16 +1,19 @@
 package configs
 
-// Machine is what a pipeline may ask for at most. A zero figure is unknown and is not checked.
+// Machine is what there is of each resource. A zero figure is unknown and is not checked.
 type Machine struct {
-	Cores  float64
-	Memory int64 // bytes
-	Disk   int64 // bytes
+	Cores   float64
+	Memory  int64 // bytes
+	Disk    int64 // bytes
+	Network int64 // bits a second
 }
 
 // Options is all that checking needs to know of its surroundings; nothing is read from the environment.
 type Options struct {
 	DataDir string // the server's data directory: no trigger may watch inside it; empty is unknown
 	Machine Machine
+	// Budget is what stages may use of the machine; where it has no figure they may use what the machine has.
+	Budget Machine
 	// LookPath finds a program, as exec.LookPath does; nil leaves E_EXEC_NOTFOUND unchecked.
 	LookPath func(file string) (string, error)
 	// Tasks are the names of the registered tasks; nil leaves task names unchecked.

@@ -99,6 +99,30 @@ func SizeText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
+// SizeAbout writes bytes for people, with at most one digit behind the point: 11.2Gi. It is rounded down, so that what it
+// says may be used can be written into a definition.
+func SizeAbout(n int64) string {
+	for _, u := range []struct {
+		suffix string
+		size   int64
+	}{{"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}} {
+		if n >= u.size {
+			whole, tenths := n/u.size, n%u.size*10/u.size
+			if tenths == 0 {
+				return strconv.FormatInt(whole, 10) + u.suffix
+			}
+			return fmt.Sprintf("%d.%d%s", whole, tenths, u.suffix)
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// ParseSize reads a size as definitions have it: 512, 256Mi, 1Gi, 10M.
+func ParseSize(s string) (int64, error) { return parseSize(s) }
+
+// ParseRate reads a bandwidth as definitions have it: 2Mbps, 500kbps.
+func ParseRate(s string) (int64, error) { return parseRate(s) }
+
 // RateText writes bits a second in the largest unit that leaves a whole number.
 func RateText(n int64) string {
 	for _, u := range []struct {

@@ -301,25 +301,3 @@ func (b *builder) buildRetry(s *stageInfo, defaults workDefaults) {
 		}
 	}
 }
-
-func (b *builder) buildResources(s *stageInfo) {
-	n := s.body.get("resources")
-	if n == nil || n.kind != mapNode {
-		return
-	}
-	r := &events.Resources{CPU: floatOf(n.get("cpu"), 0), Memory: sizeOf(n.get("memory")), Disk: sizeOf(n.get("disk")), Network: rateOf(n.get("network"))}
-	s.out.Resources = r
-	m := b.options.Machine
-	if m.Cores > 0 && r.CPU > m.Cores {
-		b.at(n.get("cpu"), "E_RESOURCE", fmt.Sprintf("%s asks for %s cores, and the machine has %s", s.name, plainNumber(r.CPU), plainNumber(m.Cores)),
-			"at most "+plainNumber(m.Cores), "")
-	}
-	if m.Memory > 0 && r.Memory > m.Memory {
-		b.at(n.get("memory"), "E_RESOURCE", fmt.Sprintf("%s asks for %s of memory, and the machine has %s", s.name, SizeText(r.Memory), SizeText(m.Memory)),
-			"at most "+SizeText(m.Memory), "")
-	}
-	if m.Disk > 0 && r.Disk > m.Disk {
-		b.at(n.get("disk"), "E_RESOURCE", fmt.Sprintf("%s asks for %s of disk, and the machine has %s", s.name, SizeText(r.Disk), SizeText(m.Disk)),
-			"at most "+SizeText(m.Disk), "")
-	}
-}
