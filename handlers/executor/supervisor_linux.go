@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/apollo-11/apollo/events"
 )
@@ -13,19 +14,29 @@ import (
 type supervisor struct {
 	owner  string
 	spares spares
+	groups func() groups // found once, when a stage first asks for resources
 }
 
 func newSupervisor(s Settings) *supervisor {
-	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}}
+	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}, groups: sync.OnceValue(func() groups { return openGroups(s.Owner) })}
 }
 
 // supervise runs a program as an attempt of the call and returns when nothing of it is left.
 func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result, *events.Failure) {
+	if c.Resources == nil {
+		return s.attend(ctx, c, p, limits{})
+	}
+	l := newLimits(c, s.groups())
+	defer l.group.remove()
+	return s.attend(ctx, c, p, l)
+}
+
+func (s *supervisor) attend(ctx context.Context, c *Call, p program, l limits) (*Result, *events.Failure) {
 	result := new(Result)
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err)
 	}
-	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Stage, c.Attempt)
+	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, instance(c), c.Attempt)
 	env, failure := newEnviron(c, mark)
 	if failure != nil {
 		return result, failure
@@ -38,7 +49,7 @@ func (s *supervisor) supervise(ctx context.Context, c *Call, p program) (*Result
 		return result, systemFailure("make the named pipe of the segments", err)
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
-	a := &attempt{ctx: ctx, call: c, tree: tree{mark: mark, seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
+	a := &attempt{ctx: ctx, limits: l, call: c, tree: tree{mark: mark, seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
 	runtime.LockOSThread()
 	failure = a.run(p, env.list(), result)
 	runtime.UnlockOSThread()
