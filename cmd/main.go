@@ -10,6 +10,7 @@ import (
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/router"
 )
@@ -54,6 +55,8 @@ type app struct {
 	output    string // text, json, jsonl
 	color     string // auto, always, never
 	langTag   string
+
+	configured schedule.Budget // what flags and variables say of the budget
 }
 
 // Main runs the command line of this process and ends it with the exit code.
@@ -114,5 +117,5 @@ func (a *app) checkFlags() error {
 	if _, ok := lang.Match(orText(a.langTag, lang.English)); !ok {
 		return a.choice("--lang", a.langTag, "en, zh")
 	}
-	return nil
+	return a.checkBudget()
 }

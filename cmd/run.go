@@ -37,6 +37,7 @@ func (a *app) runCommand() *cobra.Command {
 	c.Flags().StringVar(&f.input, "input", "", "flag.input")
 	c.Flags().BoolVar(&f.detach, "detach", false, "flag.detach")
 	c.Flags().BoolVar(&f.wait, "wait", false, "flag.wait")
+	a.budgetFlags(c)
 	c.ValidArgsFunction = a.completePipelines
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if f.detach && f.wait {

@@ -32,6 +32,7 @@ func (a *app) serveCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "serve", Args: a.arguments(0, 0)}, "serve")
 	listen := c.Flags().String("listen", defaultListen, "flag.listen")
 	level := c.Flags().String("log-level", "info", "flag.loglevel")
+	a.budgetFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, err := zerolog.ParseLevel(*level)
 		if err != nil {

@@ -111,6 +111,10 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 	}
 	var failure *events.Failure
 	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, write[0], write[1], &a.limits)
+	if failure != nil && a.limits.group != nil { // a sandbox may allow groups, and not the call that starts a process in one
+		a.limits.ungroup()
+		a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, write[0], write[1], &a.limits)
+	}
 	a.tree.leader = a.proc.pid
 	return failure
 }

@@ -36,7 +36,7 @@ func openGroups(owner string) groups {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // as the kernel makes them
 			continue
 		}
-		if on, err := enable(dir); err == nil {
+		if on, err := enable(dir); err == nil && groupValue(dir, "cgroup.type") == "domain" {
 			return groups{dir: dir, controllers: on}
 		}
 	}
@@ -79,7 +79,10 @@ func delegatedBySystemd(dir string) bool {
 // engineGroup is where an engine goes that is alone in its group: a group with processes can hand nothing on.
 const engineGroup = "apollo-engine"
 
-var errNoControllers = errors.New("the group has neither the memory nor the cpu controller")
+var (
+	errNoControllers = errors.New("the group has neither the memory nor the cpu controller")
+	errNotAlone      = errors.New("other processes are in the group")
+)
 
 // enable hands the controllers on to the groups below.
 func enable(dir string) (on []string, err error) {
@@ -92,25 +95,22 @@ func enable(dir string) (on []string, err error) {
 	if !slices.Contains(on, "memory") && !slices.Contains(on, "cpu") {
 		return nil, errNoControllers
 	}
-	err = handOn(dir, on)
-	if errors.Is(err, unix.EBUSY) && groupValue(dir, "cgroup.procs") == strconv.Itoa(os.Getpid()) {
-		if err = moveDown(dir); err == nil {
-			err = handOn(dir, on)
-		}
-	}
-	return on, err
-}
-
-func handOn(dir string, controllers []string) error {
 	already := strings.Fields(groupValue(dir, "cgroup.subtree_control"))
-	for _, name := range controllers {
-		if !slices.Contains(already, name) {
-			if err := setGroup(dir, "cgroup.subtree_control", "+"+name); err != nil {
-				return err
-			}
+	if !slices.ContainsFunc(on, func(name string) bool { return !slices.Contains(already, name) }) {
+		return on, unix.Access(dir, unix.W_OK)
+	}
+	// Only the root of the whole tree may hold processes and hand on. The cpu controller alone would be taken all the
+	// same, and no group below could then be used.
+	procs := groupValue(dir, "cgroup.procs")
+	if groupValue(dir, "cgroup.type") != "" && procs != "" {
+		if procs != strconv.Itoa(os.Getpid()) {
+			return nil, errNotAlone
+		}
+		if err := moveDown(dir); err != nil {
+			return nil, err
 		}
 	}
-	return unix.Access(dir, unix.W_OK)
+	return on, setGroup(dir, "cgroup.subtree_control", "+"+strings.Join(on, " +"))
 }
 
 func moveDown(dir string) error {

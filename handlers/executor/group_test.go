@@ -232,3 +232,16 @@ func TestNoGroupIsNothing(t *testing.T) {
 		t.Error("a group's name has a slash")
 	}
 }
+
+// A sandbox may let groups be made and refuse to start a process in one: the stage runs all the same, held the other way.
+func TestAGroupThatCannotBeEnteredIsGivenUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "group")
+	fd, err := unix.Open(t.TempDir(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{limits: limits{group: &group{dir: dir, fd: fd, memory: true}, declared: events.Resources{Memory: 256 << 20}}}
+	if r, failure := a.test(t, newCall(t, "ulimit -d")); failure != nil || string(r.Stdout.Tail(100)) != "262144\n" {
+		t.Errorf("%v, the limit is %s", failure, r.Stdout.Tail(100))
+	}
+}

@@ -38,6 +38,12 @@ func newLimits(c *Call, g groups) limits {
 	return l
 }
 
+// ungroup gives up the group and holds memory process by process.
+func (l *limits) ungroup() {
+	l.group.remove()
+	l.group, l.memory = nil, l.declared.Memory
+}
+
 // held reports whether a process must be stopped before its first instruction to get its limits.
 func (l *limits) held() bool { return l.memory > 0 || l.disk > 0 }
 
