@@ -210,7 +210,7 @@ func TestKilledForMemory(t *testing.T) {
 	for text, want := range map[string]bool{
 		"low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\noom_group_kill 1\n": true,
 		"low 0\nhigh 0\nmax 12\noom 3\noom_kill 0\n":                   false,
-		"":                                                             false,
+		"": false,
 	} {
 		if got := killedForMemory(text); got != want {
 			t.Errorf("%q: %v", text, got)
