@@ -165,6 +165,9 @@ func (r *Run) volume(d *events.Data) (bytes int64) {
 	return bytes
 }
 
+// shortest is the duration from which CPU time over it says something: of less, the start of a process is most.
+const shortest = 10 * time.Millisecond
+
 func (s *series) complete(d *events.Data, volume int64) {
 	seconds := d.Duration.Seconds()
 	s.duration = append(s.duration, seconds)
@@ -173,8 +176,10 @@ func (s *series) complete(d *events.Data, volume int64) {
 	if d.Usage.MaxRSS > 0 {
 		s.memory = append(s.memory, float64(d.Usage.MaxRSS))
 	}
-	if seconds > 0 {
+	if d.Duration >= shortest {
 		s.cores = append(s.cores, (d.Usage.User+d.Usage.System).Seconds()/seconds)
+	}
+	if seconds > 0 {
 		s.perSecond = append(s.perSecond, float64(volume)/seconds)
 	}
 	records := int64(0)
