@@ -95,6 +95,18 @@ func TestHistoryOfRuns(t *testing.T) {
 	}
 }
 
+func TestCriticalPathTakesTheSlowestNeed(t *testing.T) {
+	t.Parallel()
+	plan := &events.Plan{Stages: []events.Stage{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d", Needs: []string{"a", "b", "c"}}, {Name: "e", Needs: []string{"a"}}}}
+	h := NewHistory(plan)
+	for i, seconds := range []float64{2, 7, 3, 1, 5} {
+		h.stages[i].wall = []float64{seconds}
+	}
+	if got := fmt.Sprint(h.Estimate(0).Critical); got != "{[b d] 8}" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestAStageWithoutHistory(t *testing.T) {
 	t.Parallel()
 	e := NewHistory(chain()).Estimate(100)

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -228,7 +227,7 @@ func TestNoGroupIsNothing(t *testing.T) {
 	if made := (groups{}).make(&Call{Resources: &events.Resources{CPU: 1, Memory: 1 << 30}}); made != nil {
 		t.Errorf("made %+v", made)
 	}
-	if bytes.Contains([]byte(attemptName(&Call{Stage: "a", Item: 3, Attempt: 2})), []byte("/")) {
+	if strings.Contains(attemptName(&Call{Stage: "a", Item: 3, Attempt: 2}), "/") {
 		t.Error("a group's name has a slash")
 	}
 }

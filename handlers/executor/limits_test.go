@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/apollo-11/apollo/events"
 )
 
@@ -42,10 +44,18 @@ func TestWithoutResourcesNothingIsLimited(t *testing.T) {
 }
 
 func TestALimitOfTheEngineStays(t *testing.T) {
-	c := newCall(t, `ulimit -Hf`)
-	c.Resources = &events.Resources{Disk: 1 << 62}
-	if r, failure := ungrouped(t, c); failure != nil {
-		t.Errorf("%v, %s", failure, r.Stdout.Tail(100))
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 40, Max: 1 << 40}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &old) }() // only root can; it is large enough for all that follows
+	c := newCall(t, "#!/bin/bash\nulimit -Hf")
+	c.Resources = &events.Resources{Disk: 1 << 50}
+	if r, failure := ungrouped(t, c); failure != nil || string(r.Stdout.Tail(100)) != "1073741824\n" {
+		t.Errorf("%v, blocks of 1 KiB: %s", failure, r.Stdout.Tail(100))
 	}
 }
 

@@ -24,7 +24,7 @@ func ReadMachine(dir string) Machine {
 	m := Machine{Cores: float64(min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		m.Memory = int64(uint64(info.Totalram) * uint64(info.Unit)) //nolint:gosec // no machine has more than an int64 of bytes
+		m.Memory = int64(info.Totalram * uint64(info.Unit)) //nolint:gosec // no machine has more than an int64 of bytes
 	}
 	if own, mount, ok := ownGroup(); ok {
 		m.bound(own, mount)

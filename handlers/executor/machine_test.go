@@ -52,6 +52,7 @@ func TestFindGroup(t *testing.T) {
 		{"4:memory:/x\n0::/\n", hybrid, "/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified"},
 		{"0::/docker/a/b\n", "30 25 0:26 /docker/a /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "/sys/fs/cgroup/b", "/sys/fs/cgroup"},
 		{"0::/docker/b\n", "30 25 0:26 /docker/a /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "", ""},
+		{"0::/docker\n", "30 25 0:26 /docker/a /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "", ""},
 		{"0::/a\n", `30 25 0:26 / /my\040groups rw - cgroup2 none rw` + "\n", "/my groups/a", "/my groups"},
 		{"0::/../outside\n", hybrid, "", ""},
 		{"4:memory:/x\n", hybrid, "", ""},
