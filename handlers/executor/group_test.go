@@ -205,6 +205,18 @@ func TestLeftGroupsAreRemovedWithWhatIsInThem(t *testing.T) {
 	}
 }
 
+func TestGroupsOfADeadEngineAreRemoved(t *testing.T) {
+	g := handedOverGroups(t)
+	left := filepath.Join(g.dir, "run-stage-1")
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := KillOrphans(t.Context(), owner+"-"+t.Name()); err != nil {
+		t.Error(err)
+	}
+	empty(t, g)
+}
+
 func TestKilledForMemory(t *testing.T) {
 	for text, want := range map[string]bool{
 		"low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\noom_group_kill 1\n": true,
