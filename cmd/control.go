@@ -147,7 +147,7 @@ func (n *node) acceptOnce(ctx context.Context, plan *events.Plan, d *trigger.Del
 
 // CancelRun implements web.Control.
 func (n *node) CancelRun(ctx context.Context, run events.ID, reason string) error {
-	err := n.engine.Cancel(ctx, run, reason)
+	err := n.engine.Cancel(ctx, run, "", reason)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		return &web.ErrStatus{Status: http.StatusNotFound, Err: err}

@@ -37,6 +37,8 @@ type node struct {
 	logger    zerolog.Logger
 	control   *http.Server  // on the socket in the data directory
 	ending    chan struct{} // closed when the node begins to close
+	reaping   sync.WaitGroup
+	unreap    context.CancelFunc
 
 	gate      sync.RWMutex // held for writing while a plan stands in for a registered one
 	pipelines map[string]router.Pipeline
@@ -81,27 +83,32 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	debug.SetGCPercent(gcPercent)
 	owner := dir
 	executors := map[string]executor.Executor{}
-	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {
+	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks,
+		Runs: n, Files: n.artifacts}) {
 		executors[x.Spec().Name] = x
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
-	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
+	_, stages := a.budget()
+	o := router.Options{Budget: stages, Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
-		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }}
+		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, logger) }}
 	if a.tune != nil {
 		a.tune(runner, &o)
 	}
 	n.engine, err = router.New(o)
+	reap, stop := context.WithCancel(context.Background())
+	n.unreap = stop
+	n.reaping.Go(func() { executor.ReapOrphans(reap) })
 	return n, err
 }
 
-func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) error {
+func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) ([]executor.Orphan, error) {
 	orphans, err := executor.KillOrphans(ctx, owner)
 	for _, o := range orphans {
 		logger.Warn().Interface("process", o).Msg("ended a process that an engine which died had left behind")
 	}
-	return err
+	return orphans, err
 }
 
 func firstOf(values []string, err error) (string, error) {
@@ -121,6 +128,10 @@ func (n *node) close(ctx context.Context) error {
 		errs = append(errs, n.engine.Stop(ctx))
 	}
 	close(n.ending)
+	if n.unreap != nil {
+		n.unreap()
+		n.reaping.Wait()
+	}
 	if n.control != nil {
 		quick, done := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		if n.control.Shutdown(quick) != nil {
@@ -181,7 +192,7 @@ func (a *app) secrets(dir string) func(ref string) ([]string, error) {
 		}
 		variable := "APOLLO_SECRET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if v := a.env(variable); v != "" {
-			return []string{v}, longEnough(name, v)
+			return longEnough(name, v)
 		}
 		path := filepath.Join(dir, "secrets", name)
 		value, err := secretFile(path)
@@ -192,7 +203,7 @@ func (a *app) secrets(dir string) func(ref string) ([]string, error) {
 		if next, err := secretFile(path + ".next"); err == nil {
 			values = append(values, next)
 		}
-		return values, longEnough(name, value)
+		return longEnough(name, values...)
 	}
 }
 
@@ -210,9 +221,15 @@ func secretFile(path string) (string, error) {
 
 const minSecret = 8 // bytes: a shorter secret is guessed, and masks half a log
 
-func longEnough(name, value string) error {
-	if len(value) < minSecret {
-		return fmt.Errorf("E_SECRET_SHORT: the secret %q has fewer than %d bytes", name, minSecret)
+// longEnough refuses a secret, or the one that is to replace it, when it is too short.
+func longEnough(name string, values ...string) ([]string, error) {
+	for i, value := range values {
+		if i > 0 {
+			name += ".next"
+		}
+		if len(strings.TrimSpace(value)) < minSecret {
+			return nil, fmt.Errorf("E_SECRET_SHORT: the secret %q has fewer than %d bytes; make it longer where it is issued", name, minSecret)
+		}
 	}
-	return nil
+	return values, nil
 }

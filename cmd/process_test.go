@@ -7,7 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("APOLLO_TEST_MAIN") == "1" {
 		_ = os.Unsetenv("APOLLO_TEST_MAIN")
 		limitFiles()
+		mountProc()
 		cmd.Main()
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else every process sleeps a second at its end under -race
@@ -47,7 +48,9 @@ type site struct {
 	server          *exec.Cmd
 	address         string
 	stderr          *safeBuffer
-	ended           chan struct{} // closed once the server's process is gone
+	ended           chan struct{}   // closed once the server's process is gone
+	args            []string        // of the server, besides the usual ones
+	prepare         func(*exec.Cmd) // changes how the server is started; nil is not at all
 }
 
 // safeBuffer takes what a process says while the test reads it.
@@ -68,19 +71,23 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// newSite makes a site with one pipeline, which is either a directory to copy or the text of a definition.
-func newSite(t *testing.T, name, definition string) *site {
+func emptySite(t *testing.T) *site {
 	t.Helper()
 	root := t.TempDir()
 	s := &site{t: t, data: filepath.Join(root, "data"), pipelines: filepath.Join(root, "pipelines")}
+	t.Cleanup(s.kill)
+	return s
+}
+
+// newSite makes a site with one pipeline.
+func newSite(t *testing.T, name, definition string) *site {
+	t.Helper()
+	s := emptySite(t)
 	dir := filepath.Join(s.pipelines, name)
 	if err := os.MkdirAll(filepath.Join(dir, "inbox"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "pipeline.yaml"), []byte(definition), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.kill)
+	write(t, filepath.Join(dir, "pipeline.yaml"), definition)
 	return s
 }
 
@@ -104,8 +111,11 @@ func (s *site) command(env []string, args ...string) *exec.Cmd {
 // launch starts the server without waiting for it to listen: it may be made to die before that.
 func (s *site) launch(env ...string) (listening bool) {
 	s.t.Helper()
-	s.server, s.stderr, s.ended = s.command(env, "serve", "--listen", "127.0.0.1:0"), new(safeBuffer), make(chan struct{})
+	s.server, s.stderr, s.ended = s.command(env, append([]string{"serve", "--listen", "127.0.0.1:0"}, s.args...)...), new(safeBuffer), make(chan struct{})
 	s.server.Stderr = s.stderr
+	if s.prepare != nil {
+		s.prepare(s.server)
+	}
 	out, in, err := os.Pipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -184,65 +194,6 @@ func (s *site) must(args ...string) string {
 	return out
 }
 
-type runView struct {
-	Run, State, Class, Reason, Delivery, Pipeline string
-
-	EndedAt string `json:"ended_at"`
-	Stages  []struct {
-		Stage, State, Class, Reason string
-		Attempt                     int
-		Outputs                     map[string]struct{ Digest string }
-	}
-}
-
-type deliveryView struct{ Delivery, Fate, Run, Trigger string }
-
-func decode[T any](t *testing.T, text string) (v T) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %q", err, text)
-	}
-	return v
-}
-
-func (s *site) show(run string) runView {
-	s.t.Helper()
-	return decode[runView](s.t, s.must("show", run, "-o", "json"))
-}
-
-func (s *site) runs() []runView {
-	s.t.Helper()
-	return decode[[]runView](s.t, s.must("runs", "--limit", "10000", "-o", "json"))
-}
-
-func (s *site) inbox() []deliveryView {
-	s.t.Helper()
-	return decode[[]deliveryView](s.t, s.must("inbox", "--limit", "10000", "-o", "json"))
-}
-
-// event is one line of `apollo events`.
-type event struct {
-	Type string
-	Data struct {
-		Stage, Class, Reason string
-		Attempt              int
-	}
-}
-
-func (s *site) events(run string) (log []event) {
-	s.t.Helper()
-	for line := range strings.Lines(s.must("events", run)) {
-		e := decode[event](s.t, line)
-		e.Type = strings.TrimSuffix(strings.TrimPrefix(e.Type, "apollo."), ".v1")
-		log = append(log, e)
-	}
-	return log
-}
-
-func count(log []event, kind, stage string) int {
-	return len(slices.DeleteFunc(slices.Clone(log), func(e event) bool { return e.Type != kind || e.Data.Stage != stage }))
-}
-
 // detach starts a run through the server and gives its id; empty when it was not acknowledged.
 func (s *site) detach(pipeline string, args ...string) string {
 	out, _, code := s.apollo(append([]string{"run", pipeline, "--detach"}, args...)...)
@@ -278,15 +229,20 @@ func (s *site) stageRuns(run, stage string, attempt int) {
 
 // post sends a webhook as GitHub does and gives the status and the answer; 0 when there was none.
 func (s *site) post(path, delivery string, body []byte) (int, string) {
+	return s.postAs(path, map[string]string{"Content-Type": "application/json", "X-Github-Event": "push", "X-Github-Delivery": delivery}, body)
+}
+
+// postAs signs a webhook as GitHub does.
+func (s *site) postAs(path string, headers map[string]string, body []byte) (int, string) {
 	mac := hmac.New(sha256.New, []byte(hookSecret))
 	mac.Write(body)
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.address+"/hooks/"+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Github-Event", "push")
-	req.Header.Set("X-Github-Delivery", delivery)
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
 	req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
 	resp, err := client.Do(req)
 	if err != nil {
@@ -324,4 +280,42 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("not reached: %s", what)
 		}
 	}
+}
+
+// trace gives a file outside the work directories, into which stages write.
+func trace(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "trace")
+}
+
+func pidOf(t *testing.T, path string) int {
+	t.Helper()
+	pid := 0
+	eventually(t, "a process wrote its id", func() bool {
+		b, _ := os.ReadFile(path)
+		lines := strings.Fields(string(b))
+		if len(lines) == 0 || !strings.HasSuffix(string(b), "\n") {
+			return false
+		}
+		pid, _ = strconv.Atoi(lines[len(lines)-1])
+		return pid > 0
+	})
+	return pid
+}
+
+// alive reports whether a process is there and not only waits to be reaped.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return e.ExitCode()
+	}
+	return 0
 }

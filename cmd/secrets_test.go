@@ -13,9 +13,9 @@ func TestSecrets(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "secrets"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range map[string]os.FileMode{"hook": 0o600, "open": 0o640, "world": 0o604, "short": 0o600, "next": 0o600, "next.next": 0o600} {
+	for name, mode := range map[string]os.FileMode{"hook": 0o600, "open": 0o640, "world": 0o604, "short": 0o600, "next": 0o600, "next.next": 0o600, "turn": 0o600, "turn.next": 0o600} {
 		text := "value-of-" + name + "\n"
-		if name == "short" {
+		if name == "short" || name == "turn.next" {
 			text = "1234567\n"
 		}
 		path := filepath.Join(dir, "secrets", name)
@@ -29,7 +29,7 @@ func TestSecrets(t *testing.T) {
 	if err := os.Symlink("hook", filepath.Join(dir, "secrets", "link")); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"APOLLO_SECRET_FROM_ENV": "value-of-env", "APOLLO_SECRET_TINY": "tiny"}
+	env := map[string]string{"APOLLO_SECRET_FROM_ENV": "value-of-env", "APOLLO_SECRET_TINY": "tiny", "APOLLO_SECRET_BLANK": "          "}
 	a := &app{env: func(name string) string { return env[name] }}
 	for _, c := range []struct{ ref, want, code string }{
 		{"secret://hook", "value-of-hook", ""},
@@ -37,6 +37,8 @@ func TestSecrets(t *testing.T) {
 		{"secret://next", "value-of-next value-of-next.next", ""},
 		{"secret://tiny", "", "E_SECRET_SHORT"},
 		{"secret://short", "", "E_SECRET_SHORT"},
+		{"secret://turn", "", "E_SECRET_SHORT"}, // the one to come would open a hook too
+		{"secret://blank", "", "E_SECRET_SHORT"},
 		{"secret://open", "", "E_SECRET"},
 		{"secret://world", "", "E_SECRET"},
 		{"secret://link", "", "E_SECRET"},

@@ -25,20 +25,21 @@ import (
 
 const (
 	defaultListen = "127.0.0.1:7411"
-	drainLimit    = 30 * time.Second
+	drainLimit    = 30 * time.Second // unless --drain says otherwise
 )
 
 func (a *app) serveCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "serve", Args: a.arguments(0, 0)}, "serve")
 	listen := c.Flags().String("listen", defaultListen, "flag.listen")
 	level := c.Flags().String("log-level", "info", "flag.loglevel")
+	drain := c.Flags().Duration("drain", drainLimit, "flag.drain")
 	a.budgetFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, err := zerolog.ParseLevel(*level)
 		if err != nil {
 			return a.choice("--log-level", *level, "debug, info, warn, error")
 		}
-		return a.serve(c.Context(), *listen, zerolog.New(a.err).Level(l).With().Timestamp().Logger())
+		return a.serve(c.Context(), *listen, *drain, zerolog.New(a.err).Level(l).With().Timestamp().Logger())
 	}
 	return c
 }
@@ -54,7 +55,7 @@ type server struct {
 	errs     chan error
 }
 
-func (a *app) serve(ctx context.Context, listen string, logger zerolog.Logger) error {
+func (a *app) serve(ctx context.Context, listen string, drain time.Duration, logger zerolog.Logger) error {
 	if err := a.onlyLoopback(listen); err != nil {
 		return err
 	}
@@ -74,8 +75,8 @@ func (a *app) serve(ctx context.Context, listen string, logger zerolog.Logger) e
 	}
 	select {
 	case <-ctx.Done():
-		logger.Info().Msg("draining: no stage starts any more, running ones are waited for")
-		return s.stop(ctx, drainLimit)
+		logger.Info().Stringer("at_most", drain).Msg("draining: no stage starts any more, running ones are waited for")
+		return s.stop(ctx, drain)
 	case err = <-fatal: // what the disk holds is unknown: nothing may be acknowledged any more
 		logger.Error().Err(err).Msg("stopping at once")
 		return &exitError{exitInternal, "", err}
@@ -215,6 +216,7 @@ func (s *server) stop(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	drain, again := signal.NotifyContext(drain, os.Interrupt, syscall.SIGTERM)
 	defer again()
+	s.engine.Drain() // before anything that may take its time
 	var errs []error
 	for _, h := range s.http {
 		quick, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)

@@ -56,9 +56,10 @@ stages:
 // appears waits until another process has made a file.
 func appears(t *testing.T, path string) {
 	t.Helper()
-	if err := exec.CommandContext(t.Context(), "sh", "-c", `for i in $(seq 500); do test -e "$0" && exit 0; sleep 0.02; done; exit 1`, path).Run(); err != nil {
-		t.Fatalf("%s never appeared", path)
-	}
+	eventually(t, path+" appears", func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
 }
 
 func write(t *testing.T, path, text string) {

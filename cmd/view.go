@@ -161,7 +161,7 @@ func (v *view) json() runJSON {
 
 func (v *view) stage(i int) stageJSON {
 	s := &v.run.Stages[i]
-	j := stageJSON{Stage: v.run.Graph.Plan.Stages[i].Name, State: s.State.String(), Attempt: s.Attempt, WaitsFor: s.Waits, StartedAt: stamp(s.Started),
+	j := stageJSON{Stage: v.run.StageOf(i).Name, State: s.State.String(), Attempt: s.Attempt, WaitsFor: s.Waits, StartedAt: stamp(s.Started),
 		Segments: []segmentJSON{}, Outputs: map[string]outputJSON{}}
 	if s.Started > 0 && s.Ended > 0 {
 		j.Duration = max(0, s.Ended-s.Started) / 1e6

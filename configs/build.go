@@ -3,6 +3,7 @@ package configs
 import (
 	"encoding/json"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/expr-lang/expr/types"
@@ -30,11 +31,13 @@ func (b *builder) build() {
 	b.buildTriggers(b.root.get("on"))
 	b.buildConcurrency(b.root.get("concurrency"))
 	b.plan.Deadline = durationOf(b.root.get("deadline"), 0)
+	b.plan.Priority = int(intOf(b.root.get("priority"), 0))
 	b.collectStages(b.root.get("stages"))
 	b.linkStages()
 	for _, s := range b.stages {
 		b.buildStage(s)
 	}
+	b.buildOutputs(b.root.get("outputs"))
 	b.orderStages()
 }
 
@@ -146,6 +149,13 @@ func (b *builder) schemaFile(n *node) json.RawMessage {
 func (b *builder) buildConcurrency(n *node) {
 	if n == nil || n.kind != mapNode {
 		return
+	}
+	if group := n.get("group"); group != nil && group.kind == scalarNode {
+		if src, ok := embedded(group); ok {
+			b.compile(src, types.Map{"params": b.params, "trigger": triggerType}, reflect.Invalid)
+		} else if !namePattern.MatchString(group.text) {
+			b.checkName(group, "concurrency.group")
+		}
 	}
 	b.plan.Concurrency = &events.Concurrency{Group: textOr(n, "group", b.plan.Pipeline), Max: int(intOf(n.get("max"), 1)),
 		Overflow: textOr(n, "overflow", "queue")}

@@ -21,6 +21,17 @@ var fileType = types.Map{"digest": types.String, "size": types.Int, "records": t
 var triggerType = types.Map{"body": fileType, "payload": types.Any, "file": fileType,
 	"headers": types.Map{types.Extra: types.String}, "time": types.String, "delivery": types.String}
 
+// runType is what an expression sees of its run: facts of the stages that its own stage needs, directly or through others.
+var runType = types.Map{"id": types.String, "pipeline": types.String, "created": types.String, "state": types.String,
+	"failed": types.Array(types.String), "duration_ms": types.Int}
+
+// stageFacts is what an expression sees of a stage beside its outputs.
+var stageFacts = types.Map{"state": types.String, "class": types.String, "reason": types.String, "duration_ms": types.Int}
+
+// metricsType is what a gate sees of the attempt's work.
+var metricsType = types.Map{"duration_ms": types.Int, "cpu_ms": types.Int, "max_rss": types.Int, "read": types.Int, "written": types.Int,
+	"stdout": types.Int, "stderr": types.Int}
+
 // eventType is what the condition of an event trigger sees.
 var eventType = types.Map{"id": types.String, "source": types.String, "type": types.String, "subject": types.String, "time": types.String,
 	"runid": types.String, "sequence": types.Int, "attempt": types.Int, "data": types.Any}
@@ -130,13 +141,13 @@ func (c *checker) locate(n *node, offset int) (line, col int) {
 }
 
 // compile checks an expression against the names and types of its scope, and reports what is wrong at its place.
-func (c *checker) compile(s source, scope types.Map, want reflect.Kind) bool {
+func (c *checker) compile(s source, scope types.Map, want reflect.Kind) {
 	a, err := analyse(s.text)
 	if err != nil {
 		c.exprFault(s, err)
-		return false
+		return
 	}
-	return c.compileAnalysed(s, a, scope, want)
+	c.compileAnalysed(s, a, scope, want)
 }
 
 func (c *checker) compileAnalysed(s source, a *analysis, scope types.Map, want reflect.Kind) bool {

@@ -28,6 +28,8 @@ func (b *builder) buildExecutor(s *stageInfo) {
 	case "run", "shell":
 		s.out.Executor = "shell"
 		s.out.With = b.shellSettings(value)
+	case "pipeline":
+		s.out.With = encoded(b.childSettings(s, value))
 	case "python":
 		s.out.With = b.pythonSettings(s, value)
 	default:
@@ -115,7 +117,7 @@ func encoded(v any) json.RawMessage {
 }
 
 // shorthand is the key under which an executor's settings hold what its scalar form says.
-var shorthand = map[string]string{"task": "name", "pipeline": "name", "approval": "message"}
+var shorthand = map[string]string{"task": "name", "approval": "message"}
 
 // settings makes the settings of every other executor: the map as it stands, with texts as texts.
 func (b *builder) settings(s *stageInfo, executor string, n *node) json.RawMessage {
@@ -126,9 +128,6 @@ func (b *builder) settings(s *stageInfo, executor string, n *node) json.RawMessa
 	}
 	if executor == "task" && name != nil && b.options.Tasks != nil && !slices.Contains(b.options.Tasks, name.text) {
 		b.at(name, "E_REF", "there is no task "+shortened(name.text), "a registered task", didYouMean(name.text, b.options.Tasks))
-	}
-	if executor == "pipeline" && name != nil && name.text == b.plan.Pipeline {
-		b.at(name, "E_TRIGGER_LOOP", "the pipeline starts itself", "another pipeline", "")
 	}
 	if short, ok := shorthand[executor]; ok && n.kind == scalarNode {
 		return encoded(map[string]string{short: n.text})

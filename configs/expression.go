@@ -311,10 +311,21 @@ func dashedStage(src string, i int) (string, bool) {
 		n++
 	}
 	name := rest[:n]
-	if !namePattern.MatchString(name) || !strings.HasPrefix(rest[n:], ".outputs") {
+	if !namePattern.MatchString(name) || !strings.HasPrefix(rest[n:], ".") || !slices.Contains(afterStage, leadingName(rest[n+1:])) {
 		return "", false
 	}
 	return name, strings.Contains(name, "-") || name[0] >= '0' && name[0] <= '9'
+}
+
+// afterStage is what may follow the name of a stage.
+var afterStage = []string{"outputs", "state", "class", "reason", "duration_ms"}
+
+func leadingName(s string) string {
+	n := 0
+	for n < len(s) && isNameByte(s[n]) {
+		n++
+	}
+	return s[:n]
 }
 
 func isNameByte(b byte) bool {

@@ -30,10 +30,12 @@ func pipelineSpec() *spec {
 				key("schema", as(schemaForm, "The JSON Schema itself.")),
 			}})),
 		key("concurrency", object("How many runs of a group go at once.",
-			preset("group", "the pipeline's name", as(nameForm, "The group's name; pipelines may share one.")),
+			preset("group", "the pipeline's name", as(valueForm, "The group's name, or one ${{ expression }} over params and trigger; pipelines may share one.")),
 			preset("max", "1", number(integerForm, 1, 10_000, "Runs at once.")),
 			preset("overflow", "queue", oneOf("What happens to a run past the bound.", "queue", "skip", "cancel_oldest")))),
 		key("deadline", as(durationForm, "A run that takes longer is cancelled.")),
+		preset("priority", "0", number(integerForm, -100, 100, "Where runs or stages wait, those of a higher number go first.")),
+		key("outputs", dict("What a run gives to the stage that started it.", as(valueForm, "One ${{ expression }} over the outputs of its stages."))),
 		must("stages", dict("The stages by name. Their order in the file decides nothing but ties.", stageSpec())),
 	)
 }
@@ -81,6 +83,7 @@ func stageSpec() *spec {
 		preset("always", "false", as(booleanForm, "Runs whatever became of its needs.")),
 		preset("may_fail", "false", as(booleanForm, "Its failure does not fail the run.")),
 		key("foreach", as(conditionForm, "A list: one instance per item, `item` in expressions.")),
+		key("delay", as(durationForm, "How long the stage waits once it is ready.")),
 		key("inputs", dict("What the stage reads, by role: APOLLO_IN_<ROLE> holds the file's path.", inputSpec())),
 		key("outputs", dict("What the stage writes, by role.", outputSpec())),
 		key("env", &spec{form: dictForm, envNames: true, doc: "Environment variables.", each: as(valueForm, "Text, or one ${{ expression }}.")}),
@@ -161,7 +164,8 @@ func executorFields() []field {
 			key("params", dict("Its parameters.", as(anyForm, "A value or one ${{ expression }}.")))))),
 		key("approval", choice("Waits for a person.", as(textForm, "What is asked."), object("A question with settings.",
 			must("message", as(textForm, "What is asked.")),
-			key("approvers", list("Who may answer; else any operator.", as(textForm, "A user or role."))),
-			key("remind", as(durationForm, "How often the question is repeated."))))),
+			key("approvers", list("Who may answer; else everybody who may control the engine.", as(textForm, "The name of a user of the system."))),
+			key("form", dict("What the answer has to say: outputs of the stage with the same names take it.", as(schemaForm, "JSON Schema of the field."))),
+			preset("on_timeout", "fail", oneOf("What it means that nobody answered within the stage's time-out.", "fail", "approve", "reject"))))),
 	}
 }

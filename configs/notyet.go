@@ -7,7 +7,7 @@ import (
 )
 
 // runsNow are the executors that this version can run.
-var runsNow = []string{"shell", "task"}
+var runsNow = []string{"shell", "task", "pipeline", "approval"}
 
 // NotYet gives what a plan asks for that is right and that this version can't run. It is the one list of such things:
 // a part is taken out here when it is built. Validation lets them pass; starting a run does not.
@@ -21,12 +21,6 @@ func NotYet(p *events.Plan) []Problem {
 		if slices.Contains([]string{"cron", "pipeline", "event"}, t.Kind) {
 			no("the trigger " + t.Kind)
 		}
-	}
-	if p.Concurrency != nil {
-		no("concurrency")
-	}
-	if p.Deadline != 0 {
-		no("deadline")
 	}
 	for i := range p.Stages {
 		s := &p.Stages[i]
@@ -44,8 +38,6 @@ func notYetOf(s *events.Stage) []string {
 		what string
 	}{
 		{!slices.Contains(runsNow, s.Executor), "the executor " + s.Executor},
-		{len(s.Prefers) > 0, "prefers"}, {s.When != "", "when"}, {s.Always, "always"}, {s.Foreach != "", "foreach"},
-		{len(s.Gate) > 0, "gate"}, {len(s.Reconcile) > 0, "reconcile"}, {s.Resources != nil, "resources"},
 		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},
 	} {
 		if part.used {

@@ -23,4 +23,6 @@ type Options struct {
 	// CheckFiles also checks what is outside the definition: that watched directories exist.
 	// The files that belong to a definition (contracts, scripts) are read always, since the plan embeds them.
 	CheckFiles bool
+
+	above []string // pipelines whose stages run this one
 }

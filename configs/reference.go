@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -45,22 +46,7 @@ func analyse(src string) (*analysis, error) {
 	}
 	a := &analysis{roots: map[string]int{}, loose: -1}
 	a.source, a.shifts = bracketNames(src)
-	config := conf.CreateNew()
-	config.MaxNodes = maxExprNodes
-	for name := range config.Builtins {
-		config.Disabled[name] = true
-	}
-	for _, name := range builtins {
-		delete(config.Disabled, name)
-	}
-	for name := range config.Disabled {
-		delete(config.Builtins, name)
-	}
-	var tree *parser.Tree
-	err := shielded(func() (err error) {
-		tree, err = parser.ParseWithConfig(a.source, config)
-		return err
-	})
+	tree, err := parseSource(a.source)
 	if err != nil {
 		return nil, a.located(err)
 	}
@@ -79,6 +65,25 @@ func analyse(src string) (*analysis, error) {
 			hint: "lists whose length is not known count as 100 items; nest fewer loops"}
 	}
 	return a, nil
+}
+
+func parseSource(source string) (tree *parser.Tree, err error) {
+	config := conf.CreateNew()
+	config.MaxNodes = maxExprNodes
+	for name := range config.Builtins {
+		config.Disabled[name] = true
+	}
+	for _, name := range builtins {
+		delete(config.Disabled, name)
+	}
+	for name := range config.Disabled {
+		delete(config.Builtins, name)
+	}
+	err = shielded(func() (err error) {
+		tree, err = parser.ParseWithConfig(source, config)
+		return err
+	})
+	return tree, err
 }
 
 // located turns an error of the expression library into an exprError at its place.
@@ -124,6 +129,10 @@ func (v *referenceVisitor) Visit(n *ast.Node) {
 
 func (v *referenceVisitor) member(t *ast.MemberNode) {
 	chain := pathOf(t)
+	if len(chain) == 3 && chain[0] == "stages" && stageFacts[chain[2]] != nil {
+		v.named++
+		v.references = append(v.references, reference{stage: chain[1], field: chain[2], at: v.stages})
+	}
 	if len(chain) < 4 || chain[0] != "stages" || chain[2] != "outputs" {
 		return
 	}
@@ -134,6 +143,69 @@ func (v *referenceVisitor) member(t *ast.MemberNode) {
 	case 5:
 		v.references[len(v.references)-1].field = chain[4]
 	}
+}
+
+// Paths gives the paths that an expression reads, as stages.clean.outputs.n, each once and as long as it stands there. An
+// expression that does not compile has none.
+func Paths(src string) []string {
+	source, _ := bracketNames(src)
+	tree, err := parseSource(source)
+	if err != nil {
+		return nil
+	}
+	v := &pathVisitor{paths: map[string]int{}, declared: map[string]bool{}}
+	ast.Walk(&tree.Node, v)
+	var paths []string
+	for _, path := range sortedKeys(v.paths) {
+		if root := path[:len(path)-len(strings.TrimLeft(path, nameBytes))]; v.paths[path] > 0 && !v.declared[root] {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+
+type pathVisitor struct {
+	paths    map[string]int // how often each stands there by itself
+	declared map[string]bool
+}
+
+// Visit is called for the inside before the outside: a longer path takes the place of what it begins with.
+func (v *pathVisitor) Visit(n *ast.Node) {
+	switch t := (*n).(type) {
+	case *ast.IdentifierNode:
+		v.paths[t.Value]++
+	case *ast.VariableDeclaratorNode:
+		v.declared[t.Name] = true
+	case *ast.CallNode:
+		if id, ok := t.Callee.(*ast.IdentifierNode); ok {
+			v.paths[id.Value]--
+		}
+	case *ast.MemberNode:
+		if chain := pathOf(t); chain != nil {
+			v.paths[pathText(chain[:len(chain)-1])]--
+			v.paths[pathText(chain)]++
+		}
+	}
+}
+
+// pathText writes a path so that it can be evaluated again.
+func pathText(chain []string) string {
+	var b strings.Builder
+	for i, name := range chain {
+		switch {
+		case i == 0:
+			b.WriteString(name)
+		case variableName.MatchString(name):
+			b.WriteString("." + name)
+		case strings.Trim(name, "-0123456789") == "":
+			b.WriteString("[" + name + "]")
+		default:
+			b.WriteString("[" + strconv.Quote(name) + "]")
+		}
+	}
+	return b.String()
 }
 
 // pathOf gives the names of a.b["c"].d, or nil when the node is anything else.

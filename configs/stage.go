@@ -1,7 +1,9 @@
 package configs
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"regexp"
@@ -161,13 +163,17 @@ func (b *builder) checkContractRef(n *node, format string, file bool) {
 func (b *builder) buildStage(s *stageInfo) {
 	s.out.Name = s.name
 	s.out.Needs, s.out.Prefers = namesOf(s.needs), namesOf(s.prefers)
+	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
+	b.buildForeach(s)
 	b.buildExecutor(s)
 	defaults := defaultsOf(s.out.Executor)
-	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
 	s.out.Timeout = durationOf(s.body.get("timeout"), defaults.timeout)
 	s.out.Grace = durationOf(s.body.get("grace"), 0)
+	s.out.Delay = durationOf(s.body.get("delay"), 0)
+	if retry := s.body.get("retry"); retry != nil && s.out.Executor == "approval" {
+		b.at(retry, "E_VALUE", "the stage "+s.name+" asks a person, and is not tried again", "no retry", "apollo resume asks once more")
+	}
 	s.out.Isolation, s.out.Network = textOr(s.body, "isolation", "observe"), textOr(s.body, "network", "allow")
-	b.buildForeach(s)
 	b.buildInputs(s)
 	b.buildVariables(s)
 	b.buildRetry(s, defaults)
@@ -186,7 +192,7 @@ func namesOf(stages []*stageInfo) []string {
 
 // dataScope is what every expression of a stage may read; stages is added for what the expression names.
 func (b *builder) dataScope(s *stageInfo) types.Map {
-	scope := types.Map{"params": b.params, "trigger": triggerType, "stages": types.Map{}}
+	scope := types.Map{"params": b.params, "trigger": triggerType, "stages": types.Map{}, "run": runType}
 	if s.out.Foreach != "" {
 		scope["item"] = types.Any
 	}
@@ -206,6 +212,9 @@ func (b *builder) expression(s *stageInfo, src source, scope types.Map, want ref
 	}
 	if scope["stages"] != nil {
 		scope["stages"] = stages
+	}
+	if _, ok := a.roots["run"]; ok && scope["run"] != nil {
+		s.out.Facts = true
 	}
 	if !b.compileAnalysed(src, a, scope, want) {
 		return nil
@@ -228,9 +237,13 @@ func (b *builder) resolveReferences(s *stageInfo, src source, a *analysis) (type
 		s.reads[r.stage] = true
 		if outputs[r.stage] == nil {
 			outputs[r.stage] = types.Map{}
-			stages[r.stage] = types.Map{"outputs": outputs[r.stage]}
+			facts := maps.Clone(stageFacts)
+			facts["outputs"] = outputs[r.stage]
+			stages[r.stage] = facts
 		}
-		outputs[r.stage][r.role] = info
+		if r.role != "" {
+			outputs[r.stage][r.role] = info
+		}
 	}
 	return stages, ok
 }
@@ -244,13 +257,15 @@ func (b *builder) resolveReference(s *stageInfo, src source, r reference) (types
 	output, found := target.outputs[r.role]
 	switch {
 	case target == s:
-		b.fault(src, r.at, "E_IMPLICIT_DEP", s.name+" reads its own output "+r.role, "an output of an earlier stage", "")
+		b.fault(src, r.at, "E_IMPLICIT_DEP", s.name+" reads its own output "+cmp.Or(r.role, r.field), "an output of an earlier stage", "")
 	case !b.reaches(s, target) && slices.Contains(s.prefers, target):
 		b.fault(src, r.at, "E_IMPLICIT_DEP", "data can't cross the weak edge from "+r.stage+" to "+s.name, "a strong need",
 			"move "+r.stage+" from prefers to needs")
 	case !b.reaches(s, target):
 		b.fault(src, r.at, "E_IMPLICIT_DEP", s.name+" reads an output of "+r.stage+" without needing it", "the stage among needs, or reachable through them",
 			"add "+r.stage+" to needs of "+s.name)
+	case r.role == "":
+		return nil, true
 	case !found:
 		b.fault(src, r.at, "E_REF", "the stage "+r.stage+" has no output "+r.role, "one of "+strings.Join(sortedKeys(target.outputs), ", "),
 			dashHint(r, target))

@@ -19,6 +19,9 @@ func (b *builder) buildForeach(s *stageInfo) {
 	}
 	b.expression(s, bare(n), b.dataScope(s), reflect.Slice)
 	s.out.Foreach = n.text
+	if s.out.Always {
+		b.at(n, "E_VALUE", "the stage "+s.name+" has foreach and always", "one of the two", "let a stage with always: true give the list, and another one run for each item")
+	}
 }
 
 func (b *builder) buildInputs(s *stageInfo) {
@@ -158,7 +161,9 @@ func wholeFile(chain []string) bool {
 func (b *builder) buildConditions(s *stageInfo) {
 	if n := s.body.get("when"); n != nil && n.kind == scalarNode {
 		s.out.When = n.text
-		b.condition(s, n, b.dataScope(s))
+		if a := b.condition(s, n, b.dataScope(s)); a != nil {
+			_, s.out.WhenItem = a.roots["item"]
+		}
 	}
 	outputs := types.Map{}
 	for role, o := range s.outputs {
@@ -176,18 +181,18 @@ func (b *builder) buildConditions(s *stageInfo) {
 		for _, item := range n.items {
 			s.out.Gate = append(s.out.Gate, events.Gate{Check: item.str("check"), Message: item.str("message")})
 			scope := b.dataScope(s)
-			scope["inputs"], scope["outputs"] = s.inputs, outputs
+			scope["inputs"], scope["outputs"], scope["metrics"] = s.inputs, outputs, metricsType
 			b.condition(s, item.get("check"), scope)
 		}
 	}
 }
 
 // condition compiles a yes-or-no expression, which is written without ${{ }}.
-func (b *builder) condition(s *stageInfo, n *node, scope types.Map) {
+func (b *builder) condition(s *stageInfo, n *node, scope types.Map) *analysis {
 	if n == nil || n.kind != scalarNode || strings.TrimSpace(n.text) == "" {
-		return
+		return nil
 	}
-	b.expression(s, bare(n), scope, reflect.Bool)
+	return b.expression(s, bare(n), scope, reflect.Bool)
 }
 
 // side resolves one side of a reconciliation.

@@ -33,7 +33,6 @@ func Catalogue() []Spec {
 		{DeliveryIgnored, "A delivery was understood and not wanted; reason says why.", with(deliveryFields, "code", "reason")},
 		{RunCreated, "A run exists, with its frozen plan and every pin.", []string{"pipeline", "plan", "params", "kind", "trigger",
 			"delivery", "traceparent", "forked_from", "from", "sample", "group", "parent", "depth", "pins"}},
-		{RunQueued, "The run has to wait for what waits_for says; reason has the numbers.", []string{"waits_for", "reason"}},
 		{RunStarted, "The run's first stages may go.", nil},
 		{RunCompleted, "Every stage has ended and none has failed that must not.", nil},
 		{RunFailed, "Every stage has ended and one has failed; stage, class and reason are those of the first that did. With class " +
@@ -41,6 +40,7 @@ func Catalogue() []Spec {
 		{RunCancelRequested, "Somebody wants the run to end, or its deadline has passed (class timeout); reason says who or why.", []string{"reason", "class", "actor"}},
 		{RunCancelled, "No stage is open any more after a cancel request.", []string{"reason", "class"}},
 		{RunResumed, "A failed run goes on: every stage that has not completed is pending again.", []string{"reason", "actor"}},
+		{RunQueued, "The run has to wait for what waits_for says; reason has the numbers.", []string{"waits_for", "reason"}},
 		{StageQueued, "The stage is ready and waits for what waits_for says.", []string{"stage", "item", "waits_for", "due", "checks", "reason"}},
 		{StageStarted, "A worker has claimed the stage. The event's sequence is the fencing token of the attempt. With items it is " +
 			"a foreach stage, which only waits for its instances.", []string{"stage", "item", "attempt", "worker", "lease", "checks", "items", "blob", "count"}},

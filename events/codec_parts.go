@@ -127,7 +127,7 @@ var errUnknownPart = errors.New("unknown part")
 func exactPair(p *Pair) bool       { return exactText(p.Name) && exactText(p.Value) }
 func exactSegment(s *Segment) bool { return exactText(s.Name) }
 func exactCheck(c *Check) bool {
-	return exactText(c.Kind) && exactText(c.Expr) && exactText(c.Level) && exactJSON(c.Inputs)
+	return exactText(c.Kind) && exactText(c.Expr) && exactText(c.Level) && exactText(c.Error) && exactJSON(c.Inputs)
 }
 
 func exactResult(r *Result) bool {
@@ -256,7 +256,7 @@ func appendCheck(b []byte, c *Check) []byte {
 	if c.Holds {
 		b = putUint(b, 4, 1)
 	}
-	return putBytes(putBytes(b, 5, c.Inputs), 7, c.Level)
+	return putBytes(putBytes(putBytes(b, 5, c.Inputs), 7, c.Level), 9, c.Error)
 }
 
 func readCheck(b []byte, c *Check) error {
@@ -275,6 +275,8 @@ func readCheck(b []byte, c *Check) error {
 			c.Inputs = append(c.Inputs, v.b...)
 		case 7:
 			c.Level = string(v.b)
+		case 9:
+			c.Error = string(v.b)
 		default:
 			return errUnknownPart
 		}

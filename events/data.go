@@ -111,6 +111,7 @@ type Check struct {
 	Holds  bool            `json:"holds,omitempty"`  // it gave true
 	Inputs json.RawMessage `json:"inputs,omitempty"` // object: each path that it reads, with its value
 	Level  string          `json:"level,omitempty"`  // warning: it does not fail the stage
+	Error  string          `json:"error,omitempty"`  // why it could not be evaluated
 }
 
 // MaxInline is the size in bytes up to which a body or value travels inside an event; more is an artifact.

@@ -117,7 +117,7 @@ func genData() *rapid.Generator[Data] {
 		})).Draw(t, "outputs")
 		d.Checks = genList(rapid.Custom(func(t *rapid.T) Check {
 			return Check{Kind: text("check"), Expr: text("expr"), Holds: rapid.Bool().Draw(t, "holds"),
-				Inputs: genRaw().Draw(t, "check inputs"), Level: text("level")}
+				Inputs: genRaw().Draw(t, "check inputs"), Level: text("level"), Error: text("check error")}
 		})).Draw(t, "checks")
 		d.Segments = genList(rapid.Custom(func(t *rapid.T) Segment {
 			return Segment{Name: text("segment"), Duration: span("segment time")}

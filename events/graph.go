@@ -9,6 +9,7 @@ type Graph struct {
 	Digest Digest
 	index  map[string]int32
 	below  [][]int32 // stages that need this one
+	behind [][]int32 // stages that prefer this one; nil when none prefers any
 }
 
 // NewGraph checks that names are unique, every need exists and comes earlier in the list (so that there is no cycle).
@@ -29,9 +30,27 @@ func NewGraph(p *Plan, digest Digest) (*Graph, error) {
 			}
 			g.below[above] = append(g.below[above], int32(i))
 		}
+		if err := g.linkPrefers(i); err != nil {
+			return nil, err
+		}
 		g.index[s.Name] = int32(i)
 	}
 	return g, nil
+}
+
+func (g *Graph) linkPrefers(i int) error {
+	s := &g.Plan.Stages[i]
+	for _, wish := range s.Prefers {
+		first, ok := g.index[wish]
+		if !ok {
+			return fmt.Errorf("plan %s: stage %q prefers %q, which does not come before it", g.Plan.Pipeline, s.Name, wish)
+		}
+		if g.behind == nil {
+			g.behind = make([][]int32, len(g.Plan.Stages))
+		}
+		g.behind[first] = append(g.behind[first], int32(i)) //nolint:gosec // small
+	}
+	return nil
 }
 
 // Index gives a stage's place in Plan.Stages.
@@ -42,3 +61,11 @@ func (g *Graph) Index(stage string) (int, bool) {
 
 // Below gives the indexes of the stages that need the stage.
 func (g *Graph) Below(i int) []int32 { return g.below[i] }
+
+// Behind gives the indexes of the stages that prefer the stage to go first.
+func (g *Graph) Behind(i int) []int32 {
+	if g.behind == nil {
+		return nil
+	}
+	return g.behind[i]
+}

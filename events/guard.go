@@ -20,9 +20,13 @@ func (r *Run) guard(e *Event) string {
 	return ""
 }
 
+// MaxItems is the most instances that a foreach stage may have.
+const MaxItems = 100_000
+
 // stageGuard holds what the table cannot say: who may start, and that results come from the attempt that holds the
 // claim.
-func (r *Run) stageGuard(e *Event, s *Stand) string {
+func (r *Run) stageGuard(e *Event, i int) string {
+	s := &r.Stages[i]
 	if e.Type == StageLateResult {
 		return ""
 	}
@@ -31,30 +35,68 @@ func (r *Run) stageGuard(e *Event, s *Stand) string {
 	}
 	switch e.Type {
 	case StageStarted:
-		if e.Data.Attempt != s.Attempt+1 {
-			return "attempts are numbered without gaps"
-		}
-		return r.mayMove(s)
+		return r.mayStart(e, i)
 	case StageQueued:
 		return r.mayMove(s)
 	case StageSkipped:
-		switch {
-		case r.State != Running || r.cancelRequested:
-			return "the run does not run"
-		case s.doomedBy == 0 && s.unmet > 0:
-			return "its needs are still open"
+		return r.maySkip(s)
+	case StageApproved, StageRejected:
+		if r.StageOf(i).Executor != "approval" || !s.Queued || s.Answer != nil || r.cancelRequested {
+			return "it waits for no approval"
+		}
+	case StageGateOpened:
+		if s.rejected == nil || s.Queued {
+			return "no gate has rejected it"
 		}
 	case StageCompleted, StageFailed, StageRetryScheduled:
-		if e.Data.Token != s.Token {
-			return "the fencing token is not that of the claim"
-		}
+		return r.mayEnd(e, i)
 	case StageCancelled:
 		switch {
 		case !r.cancelRequested:
 			return "nobody has asked for it"
-		case s.State == Running && e.Data.Token != s.Token:
-			return "the fencing token is not that of the claim"
+		case s.State == Running:
+			return r.mayEnd(e, i)
 		}
+	}
+	return ""
+}
+
+func (r *Run) mayStart(e *Event, i int) string {
+	s, items := &r.Stages[i], len(e.Data.Items) > 0 || !e.Data.Blob.IsZero()
+	switch {
+	case e.Data.Attempt != s.Attempt+1:
+		return "attempts are numbered without gaps"
+	case items && (s.Item > 0 || r.StageOf(i).Foreach == ""):
+		return "only a foreach stage has items"
+	case e.Data.Count < 0 || e.Data.Count > MaxItems || e.Data.Count > 0 && !items:
+		return "the number of items is out of its bounds"
+	case s.First > 0 && (!items || int(s.Count) != e.Data.Count):
+		return "a foreach stage has the same items each time"
+	}
+	return r.mayMove(s)
+}
+
+func (r *Run) maySkip(s *Stand) string {
+	switch {
+	case r.State != Running || r.cancelRequested:
+		return "the run does not run"
+	case s.doomedBy == 0 && s.unmet > 0:
+		return "its needs are still open"
+	case s.First > 0:
+		return "it has instances already"
+	case s.Item > 0 && r.Stages[s.Plan].State != Running:
+		return "its stage is not expanded"
+	}
+	return ""
+}
+
+// mayEnd holds the conditions for what ends a running attempt, or a foreach stage with its instances.
+func (r *Run) mayEnd(e *Event, i int) string {
+	switch {
+	case e.Data.Token != r.Stages[i].Token:
+		return "the fencing token is not that of the claim"
+	case r.Expanded(i) && (r.Stages[i].left > 0 || e.Type == StageRetryScheduled):
+		return "its instances have not ended"
 	}
 	return ""
 }
@@ -68,6 +110,10 @@ func (r *Run) mayMove(s *Stand) string {
 		return "the run is being cancelled"
 	case s.unmet > 0 || s.doomedBy > 0:
 		return "a need is not met"
+	case s.weak > 0:
+		return "a stage that it prefers goes first"
+	case s.Item > 0 && r.Stages[s.Plan].State != Running:
+		return "its stage is not expanded"
 	}
 	return ""
 }

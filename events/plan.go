@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type Plan struct {
 	Contracts   map[string]Contract        `json:"contracts,omitempty"`
 	Concurrency *Concurrency               `json:"concurrency,omitempty"`
 	Deadline    time.Duration              `json:"deadline,omitempty"` // nanoseconds; 0 is none
+	Priority    int                        `json:"priority,omitempty"` // higher goes first where runs or stages wait; 0 is usual
+	Outputs     []PlanOutput               `json:"outputs,omitempty"`  // what a run gives to the stage that started it; sorted by role
 	Stages      []Stage                    `json:"stages"`             // in a topological order, ties by declaration
 }
 
@@ -74,9 +77,15 @@ type Contract struct {
 	Schema json.RawMessage `json:"schema"` // JSON Schema; for CSV it describes one row as an object
 }
 
+// PlanOutput is one output of a whole run: an expression over the outputs of its stages.
+type PlanOutput struct {
+	Role string `json:"role"`
+	From string `json:"from"` // the inside of ${{ }}
+}
+
 // Concurrency bounds how many runs of a group go at once.
 type Concurrency struct {
-	Group    string `json:"group"`
+	Group    string `json:"group"` // a name, or one ${{ expression }} over parameters and trigger
 	Max      int    `json:"max"`
 	Overflow string `json:"overflow,omitempty"` // queue, skip, cancel_oldest
 }
@@ -89,12 +98,15 @@ type Stage struct {
 	Needs     []string          `json:"needs,omitempty"`
 	Prefers   []string          `json:"prefers,omitempty"`
 	When      string            `json:"when,omitempty"`
+	WhenItem  bool              `json:"when_item,omitempty"` // When reads item: it is evaluated for each instance
 	Always    bool              `json:"always,omitempty"`
 	MayFail   bool              `json:"may_fail,omitempty"`
 	Foreach   string            `json:"foreach,omitempty"`
+	Delay     time.Duration     `json:"delay,omitempty"`   // nanoseconds that the stage waits once it is ready
 	Inputs    []Input           `json:"inputs,omitempty"`  // sorted by role
 	Outputs   []Output          `json:"outputs,omitempty"` // sorted by role
 	Reads     []string          `json:"reads,omitempty"`   // stages whose outputs the expressions read, sorted
+	Facts     bool              `json:"facts,omitempty"`   // its expressions read facts of the run: run.failed and the like
 	Env       map[string]string `json:"env,omitempty"`     // literal text or one ${{ expression }}
 	Secrets   map[string]string `json:"secrets,omitempty"` // environment variable to secret://name
 	Timeout   time.Duration     `json:"timeout,omitempty"` // nanoseconds; 0 is none
@@ -178,3 +190,14 @@ func DecodePlan(b []byte) (*Plan, error) {
 	}
 	return p, nil
 }
+
+// Label names the stage, or its instance with the number: "clean", "clean#3".
+func (s *Stage) Label(item int) string {
+	if item == 0 {
+		return s.Name
+	}
+	return s.Name + "#" + strconv.Itoa(item)
+}
+
+// PerItem reports whether the stage's condition is one of each instance rather than of the whole stage.
+func (s *Stage) PerItem() bool { return s.Foreach != "" && s.WhenItem }

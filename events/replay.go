@@ -47,7 +47,7 @@ func (p *Replayer) Step(e *Event, encoded []byte) *Mismatch {
 	if err := p.run.Apply(e); err != nil {
 		return mismatch(e, "refused: "+err.(*InvariantError).Why) //nolint:errorlint,forcetypeassert // Apply gives no other
 	}
-	if fromWorld {
+	if fromWorld || e.Type == RunQueued { // which puts off whatever was due
 		p.due, p.next = p.due[:0], 0
 	} else {
 		p.next++
@@ -103,17 +103,30 @@ const (
 // sourceOf says where an event comes from, by its type and the stage's state.
 func (p *Replayer) sourceOf(e *Event) source {
 	switch e.Type {
-	case RunCreated, RunResumed, StageCompleted, StageFailed, StageRetryScheduled:
+	case RunCreated, RunResumed, StageRetryScheduled:
 		return world
-	case RunStarted, RunCompleted, RunCancelled, StageSkipped:
+	case StageCompleted, StageFailed:
+		if i, ok := p.run.Find(e.Data.Stage, e.Data.Item); ok && p.run.Expanded(i) {
+			return decision
+		}
+		return world
+	case RunStarted:
+		if p.run.Waits != "" {
+			return world
+		}
+		return decision
+	case RunQueued, RunCompleted, RunCancelled, StageSkipped:
 		return decision
 	case RunFailed:
 		if e.Data.Class != System || p.next < len(p.due) && p.due[p.next].Answers(p.run, e) {
 			return decision
 		}
 	case StageQueued, StageStarted, StageCancelled:
-		s := p.stand(e)
-		if s == nil || s.State == Pending && (!s.Queued || e.Type == StageCancelled) {
+		i, ok := p.run.Find(e.Data.Stage, e.Data.Item)
+		if !ok || p.run.Expanded(i) {
+			return decision
+		}
+		if s := &p.run.Stages[i]; s.State == Pending && (!s.Queued || e.Type == StageCancelled) {
 			return decision
 		}
 		return world
@@ -122,7 +135,7 @@ func (p *Replayer) sourceOf(e *Event) source {
 }
 
 func (p *Replayer) stand(e *Event) *Stand {
-	if i, ok := p.run.Graph.Index(e.Data.Stage); ok && p.run.State != None {
+	if i, ok := p.run.Find(e.Data.Stage, e.Data.Item); ok {
 		return &p.run.Stages[i]
 	}
 	return nil
@@ -133,6 +146,9 @@ func (p *Replayer) stand(e *Event) *Stand {
 func (p *Replayer) judgeWorld(e *Event) *Mismatch {
 	if e.Type == RunCreated && e.Data.Plan != p.run.Graph.Digest {
 		return &Mismatch{e.Sequence, "run.created with plan " + e.Data.Plan.String(), "plan " + p.run.Graph.Digest.String()}
+	}
+	if e.Type == RunStarted && e.Data.Reason != "" {
+		return mismatch(e, "run.started without a reason")
 	}
 	s := p.stand(e)
 	if s == nil {
@@ -148,7 +164,7 @@ func (p *Replayer) judgeWorld(e *Event) *Mismatch {
 		if f == nil {
 			return mismatch(e, describe(e)+" with a failure class")
 		}
-		i, _ := p.run.Graph.Index(e.Data.Stage)
+		i, _ := p.run.Find(e.Data.Stage, e.Data.Item)
 		if t, due := p.run.Settle(i, f, e.Time); t != e.Type || due != e.Data.Due {
 			return &Mismatch{e.Sequence, describe(e) + dueText(e.Data.Due), t.Short() + " " + e.Data.Stage + dueText(due)}
 		}
@@ -172,7 +188,7 @@ func describe(e *Event) string {
 	if e.Data.Stage == "" || e.Type.Entity() != "stage" {
 		return e.Type.Short()
 	}
-	return e.Type.Short() + " " + e.Data.Stage
+	return e.Type.Short() + " " + (&Stage{Name: e.Data.Stage}).Label(e.Data.Item)
 }
 
 func (d Decision) text(r *Run) string {

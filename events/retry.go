@@ -15,6 +15,10 @@ const LostRestarts = 3
 // Settle says how a failed attempt is recorded: as stage.failed, or as stage.retry_scheduled with the instant (Unix
 // nanoseconds) before which the next attempt does not start. It is a function of the plan, the run and the failure.
 func Settle(run ID, s *Stage, attempt int, f *Failure, now int64) (t Type, due int64) {
+	return settle(run, s, 0, attempt, f, now)
+}
+
+func settle(run ID, s *Stage, item, attempt int, f *Failure, now int64) (t Type, due int64) {
 	if f.Class == Aborted {
 		return StageCancelled, 0
 	}
@@ -31,7 +35,7 @@ func Settle(run ID, s *Stage, attempt int, f *Failure, now int64) (t Type, due i
 	if s.Retry == nil || attempt > s.Retry.Max || !s.Retry.covers(f) {
 		return StageFailed, 0
 	}
-	return StageRetryScheduled, now + int64(s.Retry.Wait(run, s.Name, attempt))
+	return StageRetryScheduled, now + int64(s.Retry.Wait(run, s.Label(item), attempt))
 }
 
 func (r *Retry) covers(f *Failure) bool {

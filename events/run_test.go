@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
@@ -13,17 +14,17 @@ import (
 
 // sameRun compares two folded states, down to what is not exported; the queues may hold entries that were passed over.
 func sameRun(a, b *Run) string {
-	return cmp.Diff(a, b, cmp.AllowUnexported(Run{}, Stand{}), cmpopts.IgnoreFields(Run{}, "Graph", "ready", "doomed", "sweep", "steps"))
+	return cmp.Diff(a, b, cmp.AllowUnexported(Run{}, Stand{}), cmpopts.IgnoreFields(Run{}, "Graph", "ready", "settled", "doomed", "sweep", "steps"))
 }
 
 // clone copies a run with everything that Apply could change.
 func clone(r *Run) *Run {
 	c := *r
-	c.Stages, c.ready, c.doomed = slices.Clone(r.Stages), slices.Clone(r.ready), slices.Clone(r.doomed)
+	c.Stages, c.ready, c.doomed, c.settled = slices.Clone(r.Stages), slices.Clone(r.ready), slices.Clone(r.doomed), slices.Clone(r.settled)
 	return &c
 }
 
-var runEvents = []Type{RunCreated, RunStarted, RunCompleted, RunFailed, RunCancelRequested, RunCancelled, RunResumed,
+var runEvents = []Type{RunCreated, RunStarted, RunCompleted, RunFailed, RunCancelRequested, RunCancelled, RunResumed, RunQueued,
 	StageQueued, StageStarted, StageStarted, StageSegmentRecorded, StageCompleted, StageCompleted, StageFailed, StageRetryScheduled,
 	StageSkipped, StageCancelled, StageGateOpened, StageApproved, StageRejected, StageLateResult, AlertRaised, DeliveryReceived}
 
@@ -33,32 +34,58 @@ func genNext(t *rapid.T, r *Run) Event {
 	if e.Type == RunCancelRequested && rapid.IntRange(0, 7).Draw(t, "cancel") > 0 {
 		e.Type = StageQueued // a cancel soon ends everything: it is let through seldom
 	}
-	i := rapid.IntRange(0, len(r.Graph.Plan.Stages)).Draw(t, "stage")
-	if i == len(r.Graph.Plan.Stages) || r.State == None {
+	i := rapid.IntRange(0, len(r.Stages)).Draw(t, "stage")
+	if i == len(r.Stages) || r.State == None {
 		e.Data.Stage = rapid.SampledFrom([]string{"", "s0", "elsewhere"}).Draw(t, "strange stage")
 	} else {
-		e.Data.Stage = r.Graph.Plan.Stages[i].Name
+		e.Data.Stage, e.Data.Item = r.StageOf(i).Name, int(r.Stages[i].Item)
 		e.Data.Attempt = r.Stages[i].Attempt + rapid.SampledFrom([]int{1, 1, 1, 0, 2}).Draw(t, "attempt")
 		e.Data.Token = r.Stages[i].Token + rapid.SampledFrom([]uint64{0, 0, 0, 1}).Draw(t, "token")
 	}
-	e.Data.Class = rapid.SampledFrom([]Class{"", ExecFailed, System}).Draw(t, "class")
+	e.Data.Class = rapid.SampledFrom([]Class{"", ExecFailed, GateRejected, System}).Draw(t, "class")
 	if d, due := r.NextDecision(); due && rapid.IntRange(0, 2).Draw(t, "due") > 0 {
 		answer := d.Event(r)
-		e.Type, e.Data.Stage, e.Data.Class, e.Data.Reason = answer.Type, answer.Data.Stage, d.Class, d.Reason
+		e.Type, e.Data = answer.Type, answer.Data
+		if e.Type == RunStarted && rapid.IntRange(0, 3).Draw(t, "place") == 0 {
+			e.Type = RunQueued
+		}
+		if e.Type == StageQueued && rapid.Bool().Draw(t, "starts") {
+			e.Type, e.Data.Attempt = StageStarted, r.Stages[d.Stage].Attempt+1
+		}
 	} else if r.State == None && rapid.Bool().Draw(t, "create") {
 		e.Type = RunCreated
 	} else if running := runningStages(r); len(running) > 0 && rapid.IntRange(0, 3).Draw(t, "outcome") > 0 {
 		// Chance alone seldom hits on a stage that runs, its token and a class together.
 		i := rapid.SampledFrom(running).Draw(t, "running")
 		e.Type = rapid.SampledFrom(attemptEvents).Draw(t, "of the attempt")
-		e.Data.Stage, e.Data.Token, e.Data.Attempt, e.Data.Class = r.Graph.Plan.Stages[i].Name, r.Stages[i].Token, r.Stages[i].Attempt, ExecFailed
+		e.Data.Stage, e.Data.Item = r.StageOf(i).Name, int(r.Stages[i].Item)
+		e.Data.Token, e.Data.Attempt = r.Stages[i].Token, r.Stages[i].Attempt
+		e.Data.Class = rapid.SampledFrom([]Class{ExecFailed, GateRejected}).Draw(t, "class of the attempt")
+	} else if gated := rejectedStages(r); len(gated) > 0 {
+		e.Type, e.Data.Stage, e.Data.Item = StageGateOpened, r.StageOf(gated[0]).Name, int(r.Stages[gated[0]].Item)
+	}
+	if i, ok := r.Find(e.Data.Stage, 0); ok && e.Type == StageStarted && e.Data.Item == 0 && r.Graph.Plan.Stages[i].Foreach != "" &&
+		rapid.IntRange(0, 3).Draw(t, "items") > 0 {
+		e.Data.Items, e.Data.Count = json.RawMessage("[]"), rapid.IntRange(0, 3).Draw(t, "count")
+		if s := &r.Stages[i]; s.First > 0 && rapid.Bool().Draw(t, "the same") {
+			e.Data.Count = int(s.Count)
+		}
 	}
 	return e
 }
 
 // attemptEvents are what only a running attempt can bring; the notes come more often, so that it lives to bring an end.
-var attemptEvents = []Type{StageSegmentRecorded, StageGateOpened, StageApproved, StageRejected, StageCompleted, StageFailed, StageFailed,
+var attemptEvents = []Type{StageSegmentRecorded, StageSegmentRecorded, StageCompleted, StageFailed, StageFailed,
 	StageRetryScheduled, StageRetryScheduled}
+
+func rejectedStages(r *Run) (rejected []int) {
+	for i := range r.Stages {
+		if r.Stages[i].rejected != nil && r.Stages[i].State == Pending && !r.Stages[i].Queued {
+			rejected = append(rejected, i)
+		}
+	}
+	return rejected
+}
 
 func runningStages(r *Run) (running []int) {
 	for i := range r.Stages {
@@ -144,11 +171,11 @@ func TestRetryScheduledWhileCancellingIsCancelled(t *testing.T) {
 	s.start(0)
 	s.start(1)
 	s.emit(RunCancelRequested, Data{Reason: "enough"})
-	s.cascade(nil)
+	s.cascade(nil, nil)
 	for i := range 2 { // an engine that recorded the retry before it saw the request
 		s.emit(StageRetryScheduled, Data{Stage: s.name(i), Token: s.run.Stages[i].Token, Class: Timeout})
 	}
-	s.cascade(nil)
+	s.cascade(nil, nil)
 	if s.failure != nil || s.run.State != Cancelled || s.run.Reason != "enough" || s.run.Class != Aborted {
 		t.Fatalf("%s %s %s, %v", s.run.State, s.run.Class, s.run.Reason, s.failure)
 	}
@@ -172,13 +199,13 @@ func TestRunFailedBySystemLeavesItsStagesAndVoidsTheirClaims(t *testing.T) {
 	if s.run.RunningStages() != 0 || s.run.Open() != 2 || s.run.Stages[0].State != Pending {
 		t.Fatalf("%d running, %d open", s.run.RunningStages(), s.run.Open())
 	}
-	s.cascade(func() bool { return true })
+	s.cascade(func() bool { return true }, nil)
 	if s.run.Holds(0, token) || !s.run.Holds(0, s.run.Stages[0].Token) || s.run.Stages[0].Attempt != 2 {
 		t.Fatalf("%+v", s.run.Stages[0])
 	}
 	s.finish(0, nil)
 	s.finish(1, nil)
-	s.cascade(nil)
+	s.cascade(nil, nil)
 	if s.failure != nil || s.run.State != Completed {
 		t.Fatalf("%s, %v", s.run.State, s.failure)
 	}
@@ -190,14 +217,14 @@ func TestResumeCountsAnew(t *testing.T) {
 		Stage{Name: "d", Needs: []string{"c"}}, Stage{Name: "e", Needs: []string{"a"}})
 	always := func() bool { return true }
 	broken := &Failure{Class: ExecFailed, Reason: "exit code 1"}
-	s.cascade(always)
+	s.cascade(always, always)
 	s.finish(0, nil)
 	s.finish(1, broken)
 	s.start(1)
 	s.finish(1, broken)
-	s.cascade(always)
+	s.cascade(always, always)
 	s.finish(4, nil)
-	s.cascade(always)
+	s.cascade(always, always)
 	if s.run.State != Failed || s.run.Culprit != "b" || s.run.Class != ExecFailed {
 		t.Fatalf("%s by %s", s.run.State, s.run.Culprit)
 	}
@@ -205,18 +232,18 @@ func TestResumeCountsAnew(t *testing.T) {
 	if s.run.Open() != 3 || s.run.Culprit != "" || s.run.Ended != 0 {
 		t.Fatalf("%d open after the resume", s.run.Open())
 	}
-	s.cascade(always)
+	s.cascade(always, always)
 	s.finish(1, broken) // attempts before the resume do not use up the retry
 	if st := s.run.Stages[1]; st.State != Pending || st.Attempt != 3 || st.Spent != 2 {
 		t.Fatalf("%+v", st)
 	}
 	s.start(1)
 	s.finish(1, nil)
-	s.cascade(always)
+	s.cascade(always, always)
 	s.finish(2, nil)
-	s.cascade(always)
+	s.cascade(always, always)
 	s.finish(3, nil)
-	s.cascade(always)
+	s.cascade(always, always)
 	if s.failure != nil || s.run.State != Completed || s.run.Stages[0].Attempt != 1 {
 		t.Fatalf("%s, %v", s.run.State, s.failure)
 	}
@@ -230,7 +257,7 @@ func TestCancelKeepsItsReason(t *testing.T) {
 	s.finish(0, &Failure{Class: Timeout, Reason: "too long"})
 	s.emit(RunCancelRequested, Data{Reason: "enough"})
 	s.finish(1, &Failure{Class: ExecFailed, Reason: "exit code 1"})
-	s.cascade(nil)
+	s.cascade(nil, nil)
 	if s.run.State != Cancelled || s.run.Reason != "enough" || s.run.Class != Aborted || s.run.Culprit != "" {
 		t.Fatalf("%s %s %q %q", s.run.State, s.run.Class, s.run.Reason, s.run.Culprit)
 	}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -53,31 +54,68 @@ func (s *sim) emit(t Type, d Data) {
 	}
 }
 
-// cascade records what is due until the run waits for the world. start says whether a ready stage finds a free slot.
-func (s *sim) cascade(start func() bool) {
+// cascade records what is due until the run waits for the world. start says whether a ready stage finds a free slot,
+// holds whether a condition is true.
+func (s *sim) cascade(start, holds func() bool) {
 	for due := s.run.Decide(); len(due) > 0; due = s.run.Decide() {
 		for _, d := range due {
 			e := d.Event(s.run)
-			if d.Type == StageQueued {
-				if e.Data.Waits = "slot"; start() {
-					s.start(d.Stage)
-					continue
-				}
+			switch {
+			case d.Type == RunStarted && !start():
+				s.emit(RunQueued, Data{Waits: "concurrency"})
+				s.emit(RunStarted, Data{})
+			case d.Type == StageQueued:
+				s.ready(d.Stage, e.Data, start, holds)
+			default:
+				s.note(d)
+				s.emit(e.Type, e.Data)
 			}
-			s.emit(e.Type, e.Data)
 		}
 	}
 }
 
-func (s *sim) start(i int) {
-	s.emit(StageStarted, Data{Stage: s.name(i), Attempt: s.run.Stages[i].Attempt + 1, Worker: "w"})
+// note keeps what a foreach stage came to.
+func (s *sim) note(d Decision) {
+	if d.Stage < 0 || !s.run.Expanded(d.Stage) {
+		return
+	}
+	s.outcome[d.Stage] = map[Type]State{StageCompleted: Completed, StageFailed: Failed, StageCancelled: Cancelled}[d.Type]
 }
 
-func (s *sim) name(i int) string { return s.g.Plan.Stages[i].Name }
+// ready does with a ready stage what the engine does: its condition, its items, its person, a slot.
+func (s *sim) ready(i int, d Data, start, holds func() bool) {
+	st, item := s.run.StageOf(i), s.run.Stages[i].Item
+	switch {
+	case st.When != "" && st.WhenItem == (item > 0) && s.run.Stages[i].First == 0 && !holds():
+		s.outcome[i] = Skipped
+		d.Checks = []Check{{Kind: "when", Expr: st.When}}
+		s.emit(StageSkipped, d)
+	case st.Foreach != "" && item == 0:
+		d.Attempt, d.Count, d.Items = s.run.Stages[i].Attempt+1, s.items(i), json.RawMessage("[]")
+		s.emit(StageStarted, d)
+	case st.Executor == "approval":
+		d.Waits = "approval"
+		s.emit(StageQueued, d)
+	case start():
+		s.start(i)
+	default:
+		d.Waits = "slot"
+		s.emit(StageQueued, d)
+	}
+}
+
+// items is how many items a foreach stage has.
+func (s *sim) items(i int) int { return i % 4 }
+
+func (s *sim) start(i int) {
+	s.emit(StageStarted, Data{Stage: s.name(i), Item: int(s.run.Stages[i].Item), Attempt: s.run.Stages[i].Attempt + 1, Worker: "w"})
+}
+
+func (s *sim) name(i int) string { return s.run.StageOf(i).Name }
 
 // finish reports a result of a running stage: nil is success.
 func (s *sim) finish(i int, f *Failure) {
-	d := Data{Stage: s.name(i), Attempt: s.run.Stages[i].Attempt, Token: s.run.Stages[i].Token}
+	d := Data{Stage: s.name(i), Item: int(s.run.Stages[i].Item), Attempt: s.run.Stages[i].Attempt, Token: s.run.Stages[i].Token}
 	if f == nil {
 		s.outcome[i] = Completed
 		s.emit(StageCompleted, d)
@@ -122,12 +160,26 @@ func genGraph(size int) *rapid.Generator[*Graph] {
 			st := &p.Stages[i]
 			st.Name = fmt.Sprintf("s%d", i)
 			if i > 0 {
-				for _, need := range rapid.SliceOfNDistinct(rapid.IntRange(0, i-1), 0, min(i, 4), rapid.ID).Draw(t, "needs") {
-					st.Needs = append(st.Needs, p.Stages[need].Name)
+				for n, before := range rapid.SliceOfNDistinct(rapid.IntRange(0, i-1), 0, min(i, 5), rapid.ID).Draw(t, "before") {
+					if n%3 == 2 {
+						st.Prefers = append(st.Prefers, p.Stages[before].Name)
+						continue
+					}
+					st.Needs = append(st.Needs, p.Stages[before].Name)
 				}
 			}
 			st.MayFail = rapid.IntRange(0, 4).Draw(t, "may fail") == 0
 			st.Always = rapid.IntRange(0, 7).Draw(t, "always") == 0
+			if rapid.IntRange(0, 3).Draw(t, "condition") == 0 {
+				st.When = "x > 1"
+			}
+			switch rapid.IntRange(0, 7).Draw(t, "form") {
+			case 0:
+				st.Executor = "approval"
+			case 1:
+				st.Foreach, st.Always = "list", false
+				st.WhenItem = st.When != "" && rapid.Bool().Draw(t, "condition of each item")
+			}
 			if rapid.IntRange(0, 2).Draw(t, "retries") == 0 {
 				st.Retry = &Retry{Max: rapid.IntRange(0, 3).Draw(t, "max"), Interval: time.Second, Backoff: 2, Jitter: 0.1}
 			}
@@ -153,9 +205,9 @@ func (s *sim) drive(t *rapid.T, successes, cancelOdds int) {
 		s.emit(RunCreated, Data{Pipeline: "p", Plan: s.g.Digest})
 	}
 	for {
-		s.cascade(slot)
+		s.cascade(slot, func() bool { return rapid.IntRange(0, 3).Draw(t, "holds") > 0 })
 		s.now += int64(time.Second)
-		running := s.stages(func(st *Stand) bool { return st.State == Running })
+		running := s.running()
 		queued := s.stages(func(st *Stand) bool { return st.State == Pending && st.Queued })
 		switch {
 		case s.failure != nil || s.run.State.Terminal():
@@ -165,6 +217,7 @@ func (s *sim) drive(t *rapid.T, successes, cancelOdds int) {
 			s.emit(RunCancelRequested, Data{Reason: "enough"})
 		case len(queued) > 0 && (len(running) == 0 || rapid.Bool().Draw(t, "start")):
 			i := rapid.SampledFrom(queued).Draw(t, "which starts")
+			s.answer(t, i)
 			s.now = max(s.now, s.run.Stages[i].Due)
 			s.start(i)
 		case len(running) > 0:
@@ -175,10 +228,34 @@ func (s *sim) drive(t *rapid.T, successes, cancelOdds int) {
 	}
 }
 
+// running gives the stages that have a body.
+func (s *sim) running() (found []int) {
+	for _, i := range s.stages(func(st *Stand) bool { return st.State == Running }) {
+		if !s.run.Expanded(i) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// answer lets a person approve or reject, or the time for that pass.
+func (s *sim) answer(t *rapid.T, i int) {
+	if s.run.StageOf(i).Executor != "approval" || s.run.Stages[i].Answer != nil {
+		return
+	}
+	d := Data{Stage: s.name(i), Item: int(s.run.Stages[i].Item), Actor: "ada"}
+	switch rapid.IntRange(0, 2).Draw(t, "answer") {
+	case 0:
+		s.emit(StageApproved, d)
+	case 1:
+		s.emit(StageRejected, d)
+	}
+}
+
 // act ends a running stage, or lets a result of an earlier attempt arrive.
 func (s *sim) act(t *rapid.T, i, successes int) {
 	if s.run.Stages[i].Attempt > 1 && rapid.IntRange(0, 3).Draw(t, "late") == 0 {
-		s.emit(StageLateResult, Data{Stage: s.name(i), Attempt: 1, Token: 1})
+		s.emit(StageLateResult, Data{Stage: s.name(i), Item: int(s.run.Stages[i].Item), Attempt: 1, Token: 1})
 		return
 	}
 	switch n := rapid.IntRange(0, successes).Draw(t, "outcome"); {
@@ -193,8 +270,8 @@ func (s *sim) act(t *rapid.T, i, successes int) {
 
 // expected says where every stage and the run must stand, from the outcomes alone.
 func (s *sim) expected() (stages []State, run State) {
-	stages, run = make([]State, len(s.g.Plan.Stages)), Completed
-	for i := range stages {
+	stages, run = make([]State, len(s.run.Stages)), Completed
+	for i := range s.g.Plan.Stages {
 		st := &s.g.Plan.Stages[i]
 		stages[i] = s.outcome[i]
 		for _, need := range st.Needs {
@@ -205,6 +282,12 @@ func (s *sim) expected() (stages []State, run State) {
 		}
 		if stages[i] == Failed && !st.MayFail {
 			run = Failed
+		}
+	}
+	for i := len(s.g.Plan.Stages); i < len(stages); i++ {
+		stages[i] = s.outcome[i]
+		if of := s.run.Stages[i].Plan; stages[i] == Failed && !s.g.Plan.Stages[of].MayFail && stages[of] != Failed {
+			run = None // a foreach stage with a failed instance has failed
 		}
 	}
 	return stages, run
@@ -224,13 +307,13 @@ func (s *sim) check(t *rapid.T) {
 	}
 	for i := range want {
 		got := s.run.Stages[i].State
-		if s.asked && (got == Cancelled || got == Skipped) && s.outcome[i] == None {
+		if s.asked && (got == Cancelled || got == Skipped) && (s.outcome[i] == None || s.outcome[i] == Cancelled) {
 			continue // it had not run when the cancel came
 		}
 		if got != want[i] {
 			t.Fatalf("stage %s is %s, want %s", s.name(i), got, want[i])
 		}
-		if r := s.g.Plan.Stages[i].Retry; r != nil && r.Max > 0 && s.run.Stages[i].Attempt-s.run.Stages[i].Spent > 1+r.Max {
+		if r := s.run.StageOf(i).Retry; r != nil && r.Max > 0 && s.run.Stages[i].Attempt-s.run.Stages[i].Spent > 1+r.Max {
 			t.Fatalf("stage %s took %d attempts of %d", s.name(i), s.run.Stages[i].Attempt, 1+r.Max)
 		}
 	}
@@ -242,12 +325,18 @@ func (s *sim) check(t *rapid.T) {
 // resume continues a failed run: outcomes of stages that did not complete are void.
 func (s *sim) resume() {
 	for i, o := range s.outcome {
-		if o != Completed {
+		if o != Completed && (i < len(s.g.Plan.Stages) || s.run.Stages[s.run.Stages[i].Plan].State != Completed) {
 			delete(s.outcome, i)
 		}
 	}
 	s.ended = 0
 	s.emit(RunResumed, Data{})
+	for _, i := range rejectedStages(s.run) {
+		s.emit(StageGateOpened, Data{Stage: s.name(i), Item: int(s.run.Stages[i].Item), Actor: "ada"})
+		if s.run.Stages[i].Passed == nil && s.failure == nil {
+			s.failure = fmt.Errorf("stage %s has nothing to pass with", s.name(i))
+		}
+	}
 }
 
 func TestRunsEndAsTheModelSays(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // accepting is a delivery on its way into the log.
 type accepting struct {
 	d    *trigger.Delivery
+	own  *registered   // the delivery's own plan; nil is that of its pipeline
 	blob events.Digest // of a body that is too long for an event
 	done chan accepted
 }
@@ -25,16 +26,6 @@ type accepted struct {
 	err     error
 }
 
-// cancelling is a wish to end a run.
-type cancelling struct {
-	run    events.ID
-	reason string
-	done   chan error
-}
-
-// ErrEnded says that a run cannot be cancelled because it has ended.
-var ErrEnded = errors.New("the run has ended already")
-
 // Accept stores a delivery and decides its fate. It returns once both are durable; trigger.ErrBusy, ErrFull and
 // ErrClosed say that nothing was stored. It implements trigger.Inbox.
 func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Receipt, error) {
@@ -42,6 +33,15 @@ func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Recei
 		return trigger.Receipt{}, trigger.ErrClosed
 	}
 	a := &accepting{d: d, done: make(chan accepted, 1)}
+	if d.Plan != nil {
+		b, err := d.Plan.Encode()
+		if err != nil {
+			return trigger.Receipt{}, err
+		}
+		if a.own, err = freeze(Pipeline{Plan: d.Plan}, b); err != nil {
+			return trigger.Receipt{}, err
+		}
+	}
 	if len(d.Body) > events.MaxInline {
 		info, err := e.o.Artifacts.Put(ctx, bytes.NewReader(d.Body))
 		if err != nil {
@@ -49,13 +49,8 @@ func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Recei
 		}
 		a.blob = info.Digest
 	}
-	select {
-	case e.inputs <- input{delivery: a}:
-		e.refuseLate()
-	case <-e.loopDone:
-		return trigger.Receipt{}, trigger.ErrClosed
-	default:
-		return trigger.Receipt{}, trigger.ErrBusy
+	if err := e.enqueue(a); err != nil {
+		return trigger.Receipt{}, err
 	}
 	select {
 	case r := <-a.done:
@@ -70,23 +65,23 @@ func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Recei
 	}
 }
 
-// Cancel asks a run to end. It returns once the wish is durable: the stages end afterwards, each when its processes are
-// gone. storage.ErrNotFound and ErrEnded are told apart.
-func (e *Engine) Cancel(ctx context.Context, run events.ID, reason string) error {
-	c := &cancelling{run: run, reason: reason, done: make(chan error, 1)}
-	if !e.Ready() || !e.submit(input{cancel: c}) {
-		return trigger.ErrClosed
+// enqueue hands a delivery to the loop, if there is room. A stage that starts a child run waits for room: it is work that
+// was taken in already.
+func (e *Engine) enqueue(a *accepting) error {
+	if a.d.Child != nil {
+		if !e.submit(input{delivery: a}) {
+			return trigger.ErrClosed
+		}
+		return nil
 	}
 	select {
-	case err := <-c.done:
-		if errors.Is(err, ErrEnded) {
-			if _, found := e.o.Store.Run(ctx, run); found != nil {
-				return found
-			}
-		}
-		return err
-	case <-e.done:
+	case e.inputs <- input{delivery: a}:
+		e.refuseLate()
+		return nil
+	case <-e.loopDone:
 		return trigger.ErrClosed
+	default:
+		return trigger.ErrBusy
 	}
 }
 
@@ -94,8 +89,8 @@ func (in input) refuse() {
 	switch {
 	case in.delivery != nil:
 		in.delivery.done <- accepted{err: trigger.ErrClosed}
-	case in.cancel != nil:
-		in.cancel.done <- trigger.ErrClosed
+	case in.act != nil:
+		in.act.done <- trigger.ErrClosed
 	case in.outcome != nil:
 		in.outcome.settle(trigger.ErrClosed)
 	case in.quiet != nil:
@@ -110,22 +105,12 @@ func storeError(err error) error {
 	return err
 }
 
-func (u *unit) cancel(c *cancelling) {
-	l := u.engine.live[c.run]
-	if l == nil || l.run.State.Terminal() {
-		c.done <- ErrEnded
-		return
-	}
-	u.replies = append(u.replies, func(err error) { c.done <- err })
-	if l.run.Cancelling() {
-		return
-	}
-	u.must(l, &events.Event{Stream: c.run, Type: events.RunCancelRequested, Data: events.Data{Reason: c.reason}})
-}
-
 // accept decides a delivery's fate and appends it, with the run that it becomes.
 func (u *unit) accept(a *accepting) {
-	p := u.engine.pipeline(a.d.Pipeline)
+	p := a.own
+	if p == nil {
+		p = u.engine.pipeline(a.d.Pipeline)
+	}
 	refused := a.d.Refused
 	switch {
 	case refused != nil:
@@ -135,7 +120,7 @@ func (u *unit) accept(a *accepting) {
 		refused = p.Refusal
 	case p.Missing != nil && len(a.d.Params) == 0:
 		refused = p.Missing
-	case len(u.engine.live) >= u.engine.o.MaxLive:
+	case len(u.engine.live) >= u.engine.o.MaxLive && a.d.Child == nil: // a run must not wait for a child that is refused
 		a.done <- accepted{err: trigger.ErrBusy}
 		return
 	}
@@ -155,12 +140,48 @@ func (u *unit) accept(a *accepting) {
 		u.deliver(a, events.DeliveryDuplicated, d)
 		return
 	}
-	d.Run = u.engine.o.NewID()
 	if len(d.Params) == 0 {
 		d.Params = p.Defaults
 	}
-	delivered := u.deliver(a, events.DeliveryReceived, d)
-	u.create(p, delivered)
+	d.Run = u.engine.o.NewID()
+	l, ignored, err := u.newRun(p, &d)
+	if err != nil {
+		d.Run, d.Code, d.Reason, d.Body = events.ID{}, "E_EXPR", err.Error(), nil
+		u.deliver(a, events.DeliveryRejected, d)
+		return
+	}
+	if ignored != "" {
+		d.Run, d.Code, d.Reason = events.ID{}, "E_CONCURRENCY", ignored
+		u.deliver(a, events.DeliveryIgnored, d)
+		return
+	}
+	u.create(p, l, u.deliver(a, events.DeliveryReceived, d), a.d)
+}
+
+// newRun makes a run that nothing is recorded of yet, and finds its concurrency group. ignored says why there is none:
+// its group is full, and what is over is skipped.
+func (u *unit) newRun(p *registered, d *events.Data) (l *live, ignored string, err error) {
+	l = &live{run: events.NewRun(p.graph)}
+	c := p.Plan.Concurrency
+	if c == nil {
+		return l, "", nil
+	}
+	if l.group, err = u.engine.group(c, p.Plan, d); err != nil {
+		return nil, "", err
+	}
+	switch groups := u.engine.schedule.Groups; c.Overflow {
+	case "skip":
+		if going := groups.Going(l.group); going >= c.Max {
+			return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", going, c.Max, l.group), nil
+		}
+	case "cancel_oldest":
+		if members := groups.Members(l.group); len(members) >= c.Max {
+			oldest := members[0]
+			u.must(u.engine.live[oldest.ID], &events.Event{Stream: oldest.ID, Type: events.RunCancelRequested,
+				Data: events.Data{Reason: "a newer run of the group " + l.group + " takes its place"}})
+		}
+	}
+	return l, "", nil
 }
 
 func (u *unit) deliveryData(a *accepting) events.Data {
@@ -224,16 +245,21 @@ func (u *unit) deliver(a *accepting, t events.Type, d events.Data) *events.Event
 }
 
 // create appends run.created with the frozen plan and every pin.
-func (u *unit) create(p *registered, delivered *events.Event) {
+func (u *unit) create(p *registered, l *live, delivered *events.Event, from *trigger.Delivery) {
 	if !u.engine.known[p.graph.Digest] {
 		u.engine.known[p.graph.Digest] = true
 		u.engine.plans[p.graph.Digest] = p.graph
 		u.batch.Plans = append(u.batch.Plans, storage.PlanRow{Digest: p.graph.Digest, Pipeline: p.Plan.Pipeline, Bytes: p.bytes})
 	}
-	l := &live{run: events.NewRun(p.graph)}
-	u.engine.live[delivered.Data.Run] = l
 	d := &delivered.Data
-	u.must(l, &events.Event{Stream: d.Run, Type: events.RunCreated, Cause: delivered.ID, Data: events.Data{
-		Pipeline: p.Plan.Pipeline, Plan: p.graph.Digest, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
-		Delivery: delivered.Stream, Trace: d.Trace}})
+	u.engine.live[d.Run] = l
+	created := events.Data{Pipeline: p.Plan.Pipeline, Plan: p.graph.Digest, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
+		Delivery: delivered.Stream, Trace: d.Trace, Group: l.group}
+	if c := from.Child; c != nil {
+		created.Parent, created.Depth = c.Parent, c.Depth
+	}
+	if r := from.Rerun; r != nil {
+		created.Forked, created.From, created.Delivery, created.Kind, created.Trigger = r.Of, r.From, r.Delivery, r.Kind, r.Trigger
+	}
+	u.must(l, &events.Event{Stream: d.Run, Type: events.RunCreated, Cause: delivered.ID, Data: created})
 }

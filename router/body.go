@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -10,12 +9,13 @@ import (
 	"time"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/stage"
 )
 
 var (
 	errCancelled = errors.New("the run was cancelled")
-	errStopping  = errors.New("the engine was stopped")
+	errStopping  = executor.ErrStopping
 )
 
 // body is one attempt while it runs. It is registered from the claim until its outcome is durable.
@@ -32,54 +32,26 @@ type finished struct {
 	body    *body
 	outcome stage.Outcome
 	took    time.Duration
+	adrift  bool // it waited for another run when the engine was stopped: the next engine goes on waiting
 }
 
 func (e *Engine) newBody(c claim) *body {
-	plan := c.live.run.Graph.Plan
-	s := &plan.Stages[c.stage]
-	b := &body{engine: e, attempt: &stage.Attempt{Run: c.live.run.ID, Plan: plan, Stage: s, Index: c.stage, Number: c.attempt,
-		Token: c.token, Params: c.live.run.Params, Values: c.live.values(), Kind: c.live.run.Kind, Trigger: c.live.run.Trigger,
-		Logical: time.Unix(0, c.live.run.Created).UTC()}}
+	a := e.attempt(c.live, c.stage)
+	a.Number, a.Token = c.attempt, c.token
+	b := &body{engine: e, attempt: a}
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
-	if len(s.Reads) > 0 {
-		b.attempt.Upstream = make(map[string][]events.Result, len(s.Reads))
-		for _, name := range s.Reads {
-			if i, ok := c.live.run.Graph.Index(name); ok && c.live.run.Stages[i].Last != nil {
-				b.attempt.Upstream[name] = c.live.run.Stages[i].Last.Outputs
-			}
-		}
+	if c.live.run.Cancelling() { // taken up again after a restart
+		b.cancel(errCancelled)
 	}
-	delivery := c.live.run.Delivery
-	b.attempt.From = delivery
-	b.attempt.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, delivery) }
 	e.bodyLock.Lock()
 	defer e.bodyLock.Unlock()
-	of := e.bodies[b.attempt.Run]
+	of := e.bodies[a.Run]
 	if of == nil {
 		of = make(map[uint64]*body, 1)
-		e.bodies[b.attempt.Run] = of
+		e.bodies[a.Run] = of
 	}
 	of[c.token] = b
 	return b
-}
-
-// values decodes the run's parameters, once a run. What is no object shows at the first expression that asks for it.
-func (l *live) values() map[string]json.RawMessage {
-	if l.params == nil && len(l.run.Params) > 0 {
-		_ = json.Unmarshal(l.run.Params, &l.params)
-	}
-	return l.params
-}
-
-func (e *Engine) delivery(ctx context.Context, id events.ID) (*events.Data, error) {
-	log, err := e.o.Store.Events(ctx, id, 0, 1)
-	if err != nil {
-		return nil, fmt.Errorf("read delivery: %w", err)
-	}
-	if len(log) == 0 {
-		return nil, fmt.Errorf("read delivery %s: not in the log", id)
-	}
-	return &log[0].Data, nil
 }
 
 // bodiesOf gives the bodies of a run.
@@ -148,9 +120,13 @@ func (e *Engine) carry(b *body) {
 func (b *body) run() {
 	begin := b.engine.o.Clock()
 	f := &finished{body: b, outcome: b.execute()}
+	f.adrift = b.waits() && f.outcome.Failure != nil && b.engine.stopping.Load()
 	f.took = b.engine.o.Clock().Sub(begin)
 	f.submit()
 }
+
+// waits reports whether the body only waits for another run.
+func (b *body) waits() bool { return b.attempt.Stage.Executor == "pipeline" }
 
 // submit brings the outcome to the loop. Once the engine has stopped it is given up: the next engine finds the attempt
 // lost.
@@ -199,13 +175,15 @@ func (b *body) execute() (o stage.Outcome) {
 	return o
 }
 
-// interruptAll ends every body; their attempts are recorded as lost.
-func (e *Engine) interruptAll() {
+// interrupt ends bodies: their attempts are recorded as lost, but for those that only wait for another run.
+func (e *Engine) interrupt(which func(*body) bool) {
 	e.bodyLock.Lock()
 	defer e.bodyLock.Unlock()
 	for _, of := range e.bodies {
 		for _, b := range of {
-			b.cancel(errStopping)
+			if which(b) {
+				b.cancel(errStopping)
+			}
 		}
 	}
 }
@@ -215,6 +193,9 @@ func (u *unit) finish(f *finished) {
 	a := f.body.attempt
 	u.finished = append(u.finished, f)
 	l := u.engine.live[a.Run]
+	if f.adrift {
+		return
+	}
 	if l == nil {
 		return // the run ended by Apollo's own fault and was forgotten
 	}
@@ -223,9 +204,9 @@ func (u *unit) finish(f *finished) {
 		d = *f.outcome.Data
 	}
 	d.Duration = f.took
-	d.Stage, d.Attempt, d.Token = a.Stage.Name, a.Number, a.Token
+	d.Stage, d.Item, d.Attempt, d.Token = a.Stage.Name, a.Item, a.Number, a.Token
 	if stand := &l.run.Stages[a.Index]; stand.State == events.Running && stand.Token == a.Token {
-		u.engine.schedule.Line.Release(a.Stage.Executor)
+		u.engine.schedule.Line.Release(a.Stage)
 	}
 	if !l.run.Holds(a.Index, a.Token) {
 		d.Reason = "the attempt was over already"

@@ -105,6 +105,18 @@ func (b *bus) deliver(r *events.Run, e *events.Event) bool {
 	return true
 }
 
+// wanted reports whether an event has to be delivered. After most starts nothing is due, and the scheduler, unless
+// somebody else subscribed too, need not hear of them.
+func (b *bus) wanted(r *events.Run, t events.Type) bool {
+	switch n := len(b.topics[t]); {
+	case n == 0:
+		return false
+	case n == 1 && (t == events.StageStarted || t == events.RunStarted):
+		return r.Due()
+	}
+	return true
+}
+
 // await waits until a message is acked or nacked, and runs its handler meanwhile.
 func (b *bus) await(msg *message.Message) (acked bool) {
 	for {

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -25,6 +26,14 @@ import (
 // Artifacts keeps bodies that are too long for an event.
 type Artifacts interface {
 	Put(ctx context.Context, r io.Reader) (artifacts.Info, error)
+	Get(d events.Digest) (*artifacts.Reader, error)
+}
+
+// Conditions evaluates what decides on a stage before it runs; stage.Conditions does.
+type Conditions interface {
+	When(ctx context.Context, a *stage.Attempt) events.Check
+	Items(ctx context.Context, a *stage.Attempt) (items json.RawMessage, count int, check events.Check)
+	Value(ctx context.Context, a *stage.Attempt, expr string) (any, error)
 }
 
 // Options are what an engine is made of.
@@ -38,11 +47,15 @@ type Options struct {
 	Metrics   Metrics   // may be nil
 	Handlers  []Handler // beside the built-in ones
 	Owner     string    // names this engine on its claims
-	// KillOrphans ends processes that an engine which died has left behind, before their stages start again. May be nil.
-	KillOrphans  func(ctx context.Context) error
+	// KillOrphans ends processes that an engine which died has left behind, before their stages start again, and tells
+	// which. May be nil.
+	KillOrphans  func(ctx context.Context) ([]executor.Orphan, error)
 	ProcessSlots int // stages that run processes at once; 0 is 4
 	TaskSlots    int // Go tasks at once; 0 is 512
-	MaxLive      int // runs that have not ended; past it deliveries are refused with ErrBusy; 0 is 20,000
+	Conditions   Conditions
+	Budget       schedule.Budget // of the machine, for stages that say what they need; zero is no limit
+	MaxRuns      int             // runs that go on at once, but for child runs; others wait; 0 is no bound
+	MaxLive      int             // runs that have not ended; past it deliveries are refused with ErrBusy; 0 is 20,000
 }
 
 func (o *Options) fill() error {
@@ -132,6 +145,9 @@ type Engine struct {
 	bodyLock sync.Mutex
 	bodies   map[events.ID]map[uint64]*body // by run and fencing token
 
+	time     clock
+	children children
+
 	spare sync.Pool // of batches whose slices the next unit fills again
 
 	keyLock sync.Mutex
@@ -150,7 +166,8 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{o: o, idle: make(chan *body), inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
 		done: make(chan struct{}), stopLoop: make(chan struct{}), committed: make(chan struct{}), pipelines: map[string]*registered{}, bodies: map[events.ID]map[uint64]*body{}}
-	e.schedule = &schedule.Handler{Worker: o.Owner, Stopped: e.stopping.Load}
+	e.time.wall = o.Clock
+	e.schedule = &schedule.Handler{Worker: o.Owner, Stopped: e.stopping.Load, Conditions: conditions{e}, Now: func() int64 { return e.unit.now }}
 	e.bus = newBus(e)
 	e.reset()
 	return e, e.wire(slices.Concat(Builtin(e.schedule), o.Handlers))
@@ -163,7 +180,11 @@ func (e *Engine) reset() {
 	if e.plans == nil {
 		e.plans = map[events.Digest]*events.Graph{}
 	}
-	e.schedule.Line = schedule.NewLine(e.o.ProcessSlots, e.o.TaskSlots)
+	e.schedule.Line, e.schedule.Timers, e.schedule.Groups = e.newLine(), &schedule.Timers{}, schedule.NewGroups(e.o.MaxRuns)
+}
+
+func (e *Engine) newLine() *schedule.Line {
+	return schedule.NewLine(schedule.Limits{Processes: e.o.ProcessSlots, Tasks: e.o.TaskSlots, Budget: e.o.Budget})
 }
 
 // Register makes a pipeline known by its name, or replaces it: runs that exist keep their plan.
@@ -172,14 +193,22 @@ func (e *Engine) Register(p Pipeline) error {
 	if err != nil {
 		return err
 	}
-	g, err := events.NewGraph(p.Plan, events.DigestOf(b))
+	r, err := freeze(p, b)
 	if err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.pipelines[p.Plan.Pipeline] = &registered{Pipeline: p, graph: g, bytes: b}
+	e.pipelines[p.Plan.Pipeline] = r
 	return nil
+}
+
+func freeze(p Pipeline, b []byte) (*registered, error) {
+	g, err := events.NewGraph(p.Plan, events.DigestOf(b))
+	if err != nil {
+		return nil, err
+	}
+	return &registered{Pipeline: p, graph: g, bytes: b}, nil
 }
 
 func (e *Engine) pipeline(name string) *registered {
@@ -200,6 +229,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	case <-e.router.Running():
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if err := e.time.begin(ctx, e.o.Store); err != nil {
+		return err
 	}
 	go e.commit()
 	u, err := e.recover(ctx)
@@ -238,14 +270,18 @@ func (e *Engine) fail(err error) {
 	}
 }
 
+// Drain begins to stop: from now on no stage starts and nothing is accepted. It returns at once.
+func (e *Engine) Drain() { e.stopping.Store(true) }
+
 // Stop drains: no stage starts any more, running ones are waited for until the context ends, then interrupted and
 // recorded as lost, so that the next engine starts them again.
 func (e *Engine) Stop(ctx context.Context) error {
 	if !e.ready.Load() {
 		return e.router.Close()
 	}
-	e.stopping.Store(true)
+	e.Drain()
 	e.quiesce()
+	e.interrupt((*body).waits) // whoever waits for a run of which no stage starts any more would wait for ever
 	ended := make(chan struct{})
 	go func() { e.outcomes.Wait(); close(ended) }()
 	select {

@@ -134,17 +134,17 @@ func TestCancelEndsTheRun(t *testing.T) {
 	b := start(t, newMemory(), runner{"a": wait}, nil, chain("p", "a", "b"))
 	id := b.run("p")
 	<-running
-	if err := b.engine.Cancel(t.Context(), id, "enough"); err != nil {
+	if err := b.engine.Cancel(t.Context(), id, "", "enough"); err != nil {
 		t.Fatal(err)
 	}
 	if row := b.ends(id); row.State != events.Cancelled {
 		t.Fatalf("got %+v", row)
 	}
 	equal(t, b.types(id), []string{"run.created", "run.started", "stage.started a", "run.cancel_requested", "stage.cancelled b", "stage.cancelled a", "run.cancelled"})
-	if err := b.engine.Cancel(t.Context(), id, "again"); !errors.Is(err, router.ErrEnded) {
+	if err := b.engine.Cancel(t.Context(), id, "", "again"); !errors.Is(err, router.ErrEnded) {
 		t.Fatalf("cancel of an ended run: %v", err)
 	}
-	if err := b.engine.Cancel(t.Context(), events.ID{1}, ""); !errors.Is(err, storage.ErrNotFound) {
+	if err := b.engine.Cancel(t.Context(), events.ID{1}, "", ""); !errors.Is(err, storage.ErrNotFound) {
 		t.Fatalf("cancel of no run: %v", err)
 	}
 }

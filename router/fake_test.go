@@ -30,6 +30,7 @@ type memory struct {
 	failing       error
 	unreadable    error
 	refused       int // reads of unfinished runs that failed
+	newest        []storage.Sealed
 	wake          chan struct{}
 }
 
@@ -49,6 +50,9 @@ func (m *memory) Commit(b *storage.Batch) error {
 			return storage.ErrConflict
 		}
 		m.log[e.Stream] = append(m.log[e.Stream], e)
+	}
+	if n := len(b.Events); n > 0 {
+		m.newest = b.Events[n-1 : n : n]
 	}
 	for _, p := range b.Plans {
 		m.plans[p.Digest] = p.Bytes
@@ -71,6 +75,21 @@ func (m *memory) Commit(b *storage.Batch) error {
 	default:
 	}
 	return nil
+}
+
+func (m *memory) Head() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int64(len(m.newest))
+}
+
+func (m *memory) Scan(_ context.Context, _ int64, page []storage.Record) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.newest {
+		page[i] = storage.Record{Sealed: m.newest[i], Position: 1}
+	}
+	return len(m.newest), nil
 }
 
 func (m *memory) fail(err error) {

@@ -11,7 +11,7 @@ import (
 type input struct {
 	delivery  *accepting
 	outcome   *finished
-	cancel    *cancelling
+	act       *acting
 	interrupt bool
 	quiet     func() // called once everything before it is stored, and its bodies run
 }
@@ -46,11 +46,15 @@ func (e *Engine) loop() {
 	}
 }
 
-// arm sets the timer to the earliest due retry.
+// maxNap is how long the loop sleeps at most while somebody waits for an instant: a clock that was set forward, or a
+// machine that was asleep, is noticed by then.
+const maxNap = 30 * time.Second
+
+// arm sets the timer to the earliest instant that somebody waits for.
 func (e *Engine) arm(timer *time.Timer) {
 	wait := time.Hour
-	if due := e.schedule.Line.NextDue(); due > 0 && !e.stopping.Load() {
-		wait = max(0, time.Duration(due-e.o.Clock().UnixNano()))
+	if due := e.schedule.Timers.Next(); due > 0 && !e.stopping.Load() {
+		wait = min(max(0, time.Duration(due-e.time.now())), maxNap)
 	}
 	if e.failed.Load() {
 		wait = min(wait, resyncPause)
@@ -59,7 +63,7 @@ func (e *Engine) arm(timer *time.Timer) {
 }
 
 func (e *Engine) begin() *unit {
-	e.unit = &unit{engine: e, epoch: e.epoch.Load(), now: e.o.Clock().UnixNano()}
+	e.unit = &unit{engine: e, epoch: e.epoch.Load(), now: e.time.now()}
 	if spare, ok := e.spare.Get().(*storage.Batch); ok {
 		e.unit.batch.Events, e.unit.batch.Stages, e.unit.batch.Runs = spare.Events[:0], spare.Stages[:0], spare.Runs[:0]
 	}
@@ -95,10 +99,10 @@ func (e *Engine) take(u *unit, in input) {
 		u.accept(in.delivery)
 	case in.outcome != nil:
 		u.finish(in.outcome)
-	case in.cancel != nil:
-		u.cancel(in.cancel)
+	case in.act != nil:
+		u.carryOut(in.act)
 	case in.interrupt:
-		e.interruptAll()
+		e.interrupt(func(*body) bool { return true })
 	case in.quiet != nil:
 		u.quiet = append(u.quiet, in.quiet)
 	}
@@ -107,27 +111,33 @@ func (e *Engine) take(u *unit, in input) {
 
 // fill starts whoever waits in line while slots are free.
 func (e *Engine) fill(u *unit) {
-	for !e.stopping.Load() {
+	for !e.stopping.Load() && len(u.batch.Events) < maxEvents {
 		r, ev, ok := e.schedule.Next(u.now)
 		if !ok {
 			return
 		}
 		if err := u.append(r, ev); err != nil {
-			e.o.Logger.Error().Err(err).Msg("start a waiting stage")
+			e.o.Logger.Error().Err(err).Msg("go on with what waited")
 		}
 		u.cascade()
+	}
+	if !e.stopping.Load() {
+		e.wakeUp() // there is more than one unit takes
 	}
 }
 
 // send closes the unit and hands it to the committer.
 func (e *Engine) send(u *unit) {
-	if len(u.batch.Events)+len(u.finished)+len(u.replies)+len(u.quiet) == 0 {
+	if len(u.batch.Events)+len(u.claims)+len(u.finished)+len(u.replies)+len(u.quiet) == 0 {
 		return
 	}
 	u.close()
 	for _, l := range u.runs {
-		if l.run.State.Terminal() && l.run.RunningStages() == 0 {
-			delete(e.live, l.run.ID)
+		if l.run.State.Terminal() {
+			u.ended = append(u.ended, l.run.ID)
+			if l.run.RunningStages() == 0 {
+				delete(e.live, l.run.ID)
+			}
 		}
 	}
 	for _, c := range u.claims {
@@ -206,6 +216,15 @@ func (u *unit) act(durable bool) {
 	}
 	for _, b := range u.interrupts {
 		b.cancel(errCancelled)
+	}
+	u.engine.children.ended(u.ended)
+}
+
+// wakeUp makes the loop pass once more.
+func (e *Engine) wakeUp() {
+	select {
+	case e.inputs <- input{}:
+	default: // something waits anyway
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/storage"
 )
@@ -38,13 +39,20 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 	}
 	u := e.begin()
 	lost := e.lineUp()
+	var orphans []executor.Orphan
 	if len(lost) > 0 && e.o.KillOrphans != nil && !e.ready.Load() {
-		if err := e.o.KillOrphans(ctx); err != nil {
+		var err error
+		if orphans, err = e.o.KillOrphans(ctx); err != nil {
 			return nil, fmt.Errorf("end processes of an engine that died: %w", err)
 		}
 	}
 	for _, c := range lost {
-		u.lose(c)
+		if c.live.run.StageOf(c.stage).Executor == "pipeline" { // its work is another run, which is not lost
+			e.schedule.Line.Claim(c.live.run.StageOf(c.stage))
+			u.claims = append(u.claims, c)
+			continue
+		}
+		u.lose(c, orphans)
 		u.cascade()
 	}
 	for _, l := range e.inOrder() {
@@ -146,23 +154,33 @@ func (e *Engine) refold(g *events.Graph, id events.ID, unstored []storage.Sealed
 	return run, nil
 }
 
-// lineUp fills the line anew from the folded runs and gives the claims that have no body here.
+// lineUp fills the line, the timers and the groups anew from the folded runs and gives the claims that have no body here.
 func (e *Engine) lineUp() (lost []claim) {
-	line := schedule.NewLine(e.o.ProcessSlots, e.o.TaskSlots)
+	h := e.schedule
+	h.Line, h.Timers, h.Groups = e.newLine(), &schedule.Timers{}, schedule.NewGroups(e.o.MaxRuns)
 	for _, l := range e.inOrder() {
+		switch {
+		case l.run.State == events.Running && h.Groups.Bound(l.run):
+			h.Groups.Enter(l.run)
+		case l.run.State == events.Pending && l.run.Waits != "":
+			h.Groups.Wait(l.run)
+		}
+		if !l.run.State.Terminal() {
+			h.Timers.AddDeadline(l.run)
+		}
 		for i := range l.run.Stages {
 			s := &l.run.Stages[i]
 			switch {
+			case s.State == events.Running && s.Worker == "": // a foreach stage: its instances go on
 			case s.State == events.Running && e.claimed(l, i):
-				line.Claim(l.run.Graph.Plan.Stages[i].Executor)
+				h.Line.Claim(l.run.StageOf(i))
 			case s.State == events.Running:
 				lost = append(lost, claim{live: l, stage: i, attempt: s.Attempt, token: s.Token})
 			case s.State == events.Pending && s.Queued:
-				line.Wait(l.run, i, s.Due)
+				h.Wait(l.run, i)
 			}
 		}
 	}
-	e.schedule.Line = line
 	return lost
 }
 
@@ -187,12 +205,21 @@ func (e *Engine) claimed(l *live, stage int) bool {
 	return false
 }
 
-// lose records that an attempt's worker is gone.
-func (u *unit) lose(c claim) {
-	plan := &c.live.run.Graph.Plan.Stages[c.stage]
+// lose records that an attempt's worker is gone, and how many of its processes had to be ended.
+func (u *unit) lose(c claim, orphans []executor.Orphan) {
+	s, plan := &c.live.run.Stages[c.stage], c.live.run.StageOf(c.stage)
+	ended, run := 0, c.live.run.ID.String()
+	for _, o := range orphans {
+		if o.Run == run && o.Stage == plan.Label(int(s.Item)) && o.Attempt == c.attempt {
+			ended++
+		}
+	}
 	f := &events.Failure{Class: events.Lost, Reason: "engine stopped: its worker " + c.live.run.Stages[c.stage].Worker + " is gone"}
+	if ended > 0 {
+		f.Reason += fmt.Sprintf("; processes of it that went on (%d) were ended", ended)
+	}
 	t, due := c.live.run.Settle(c.stage, f, u.now)
-	d := events.Data{Stage: plan.Name, Attempt: c.attempt, Token: c.token, Due: due}
+	d := events.Data{Stage: plan.Name, Item: int(s.Item), Attempt: c.attempt, Token: c.token, Due: due, Leftovers: ended}
 	d.SetFailure(f)
 	u.must(c.live, &events.Event{Stream: c.live.run.ID, Type: t, Data: d})
 }

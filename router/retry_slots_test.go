@@ -86,7 +86,7 @@ func TestCase_R3(t *testing.T) {
 		}
 	}
 	mu.Unlock()
-	if err := b.engine.Cancel(t.Context(), id, "seen enough"); err != nil {
+	if err := b.engine.Cancel(t.Context(), id, "", "seen enough"); err != nil {
 		t.Fatal(err)
 	}
 	if row := b.ends(id); row.State != events.Cancelled {

@@ -19,8 +19,8 @@ type Handler struct {
 // Builtin is the list of handlers: the whole life of a run, read from top to bottom.
 func Builtin(s *schedule.Handler) []Handler {
 	return []Handler{
-		{"schedule", schedule.Topics(), s.Schedule},                                             // what follows an event: start, claim, wait, skip, end
-		{"dispatch", []events.Type{events.StageQueued, events.StageRetryScheduled}, s.Dispatch}, // who waits in line
+		{"schedule", schedule.Topics(), s.Schedule}, // what follows an event: start, claim, wait, skip, end
+		{"dispatch", []events.Type{events.StageQueued, events.StageRetryScheduled, events.StageApproved, events.StageRejected}, s.Dispatch}, // who waits in line
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 type nowhere struct{ storage.Store }
 
 func (nowhere) Commit(*storage.Batch) error { return nil }
+func (nowhere) Head() int64                 { return 0 }
 
 type idle struct{}
 
@@ -41,7 +42,11 @@ func TestQuietAfterBodiesStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := e.begin()
-	b := e.newBody(claim{live: &live{run: events.NewRun(g)}, attempt: 1, token: 1})
+	run := events.NewRun(g)
+	if err := run.Apply(&events.Event{Stream: events.ID{1}, Sequence: 1, Type: events.RunCreated}); err != nil {
+		t.Fatal(err)
+	}
+	b := e.newBody(claim{live: &live{run: run}, attempt: 1, token: 1})
 	u.starts = append(u.starts, b)
 	answered := false
 	e.take(u, input{quiet: func() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/storage"
 )
 
@@ -16,6 +17,10 @@ type live struct {
 	written events.Chain               // mark of the run's row as it was last written
 	changed []int32                    // stages whose rows the unit must write
 	params  map[string]json.RawMessage // decoded; read-only once it is there
+	group   string                     // of a run that is about to be created
+	of      map[int]*stage.Upstream    // stages as expressions see them, by place; read-only once they are there
+	items   map[int][]json.RawMessage  // of foreach stages, by place; likewise
+	rerun   *events.Run                // the run that this one is a rerun of
 }
 
 // unit is a unit of work: what one pass of the engine's loop takes in, and everything that follows from it. It is one
@@ -33,7 +38,8 @@ type unit struct {
 	interrupts []*body           // to interrupt once the unit is durable
 	finished   []*finished       // outcomes in this unit
 	replies    []func(error)
-	quiet      []func() // called once the unit is durable and its bodies have started
+	quiet      []func()    // called once the unit is durable and its bodies have started
+	ended      []events.ID // runs that ended in this unit
 	parked     *storage.ParkedRow
 	scratch    []byte
 }
@@ -79,22 +85,42 @@ func (u *unit) touch(l *live, e *events.Event) {
 		l.dirty = true
 		u.runs = append(u.runs, l)
 	}
-	if e.Type == events.RunCancelRequested {
+	switch e.Type {
+	case events.RunCreated:
+		u.engine.schedule.Timers.AddDeadline(l.run)
+	case events.RunCancelRequested:
 		u.interrupts = append(u.interrupts, u.engine.bodiesOf(l.run.ID)...)
-	}
-	if e.Type == events.RunResumed {
+	case events.RunCompleted, events.RunFailed, events.RunCancelled:
+		u.engine.schedule.Groups.Leave(l.run)
+	case events.RunResumed:
+		l.of = nil
+		u.engine.schedule.Timers.AddDeadline(l.run)
 		for i := range l.run.Stages {
 			l.changed = append(l.changed, int32(i))
 		}
 		return
 	}
-	i, ok := l.run.Graph.Index(e.Data.Stage)
-	if !ok || e.Type.Entity() != "stage" {
+	if e.Type.Entity() == "stage" {
+		u.touchStage(l, e)
+	}
+}
+
+func (u *unit) touchStage(l *live, e *events.Event) {
+	i, ok := l.run.Find(e.Data.Stage, e.Data.Item)
+	if !ok {
 		return
 	}
 	l.changed = append(l.changed, int32(i)) //nolint:gosec // small
-	if e.Type == events.StageStarted {
+	if e.Type != events.StageStarted {
+		return
+	}
+	if e.Data.Worker != "" { // else nobody has to do anything: a foreach stage, or one that has its outputs already
 		u.claims = append(u.claims, claim{live: l, stage: i, attempt: e.Data.Attempt, token: e.Sequence})
+	}
+	if s := &l.run.Stages[i]; l.run.Resumed() && s.First > 0 {
+		for k := s.First; k < s.First+s.Count; k++ {
+			l.changed = append(l.changed, k)
+		}
 	}
 }
 
@@ -105,7 +131,7 @@ func (u *unit) cascade() {
 		u.pending = u.pending[1:]
 		e := &u.batch.Events[i].Event // stays as it is when the slice grows: events are immutable
 		l := u.engine.live[e.Stream]
-		if l == nil || len(u.engine.bus.topics[e.Type]) == 0 {
+		if l == nil || !u.engine.bus.wanted(l.run, e.Type) {
 			continue
 		}
 		mark := len(u.batch.Events)
@@ -135,7 +161,7 @@ func (u *unit) poison(l *live, e *events.Event, mark int) {
 		_ = u.append(l.run, &events.Event{Stream: l.run.ID, Type: events.RunFailed, Cause: e.ID,
 			Data: events.Data{Class: events.System, Reason: reason}})
 	}
-	u.pending = nil // nothing follows the end of a run: an input concerns one run
+	u.pending = slices.DeleteFunc(u.pending, func(at int) bool { return at >= len(u.batch.Events) || u.batch.Events[at].Stream == l.run.ID }) // nothing follows the end of a run
 	u.interrupts = append(u.interrupts, u.engine.bodiesOf(l.run.ID)...)
 }
 

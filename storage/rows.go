@@ -32,12 +32,15 @@ type RunRow struct {
 	Stage    string // that failed first
 	Class    events.Class
 	Reason   string
+	Waits    string    // what a pending run waits for
+	Parent   events.ID // run whose stage started this one
 }
 
-// StageRow is the state of a stage in a run. A stage that no event has touched yet is pending and has no row.
+// StageRow is the state of a stage, or of an instance of a foreach stage, in a run. A stage that no event has touched yet is pending and has no row.
 type StageRow struct {
 	Run     events.ID
-	Index   int // in the plan's list
+	Index   int // place in events.Run.Stages: the plan's list, then the instances
+	Item    int // number of the instance, from 1; 0 is a stage of the plan
 	Stage   string
 	State   events.State
 	Attempt int
@@ -97,13 +100,14 @@ func HashKey(pipeline, trigger, key string) (k KeyHash) {
 func RunRowOf(r *events.Run) RunRow {
 	return RunRow{ID: r.ID, Pipeline: r.Graph.Plan.Pipeline, Plan: r.Graph.Digest, State: r.State,
 		Sequence: r.Mark.Sequence, Head: r.Mark.Head, Delivery: r.Delivery, Forked: r.Forked, Sample: r.Sample,
-		Kind: r.Kind, Created: r.Created, Started: r.Started, Ended: r.Ended, Stage: r.Culprit, Class: r.Class, Reason: r.Reason}
+		Kind: r.Kind, Created: r.Created, Started: r.Started, Ended: r.Ended, Stage: r.Culprit, Class: r.Class, Reason: r.Reason,
+		Waits: r.Waits, Parent: r.Parent}
 }
 
 // StageRowOf projects one stage of a folded run.
 func StageRowOf(r *events.Run, i int) StageRow {
 	s := &r.Stages[i]
-	row := StageRow{Run: r.ID, Index: i, Stage: r.Graph.Plan.Stages[i].Name, State: s.State, Attempt: s.Attempt,
+	row := StageRow{Run: r.ID, Index: i, Stage: r.StageOf(i).Name, Item: int(s.Item), State: s.State, Attempt: s.Attempt,
 		Waits: s.Waits, Started: s.Started, Ended: s.Ended, Due: s.Due}
 	if s.Last != nil {
 		row.Class, row.Reason = s.Last.Class, s.Last.Reason

@@ -140,6 +140,34 @@ func graphs(ctx context.Context, m *meter) error {
 	return nil
 }
 
+// language: what one more condition, retry or item costs, beside one more plain stage; the four in turn, so that a drift
+// of the machine meets them alike.
+func language(ctx context.Context, m *meter) error {
+	stages, forms := pick(m, 1000, 5000), []string{"", "condition", "retry", "item"}
+	took := make([]times, len(forms))
+	for range pick(m, 1, 5) {
+		for i, form := range forms {
+			d, err := m.load(ctx, Load{Kind: "graph", Runs: 1, Stages: stages, Wide: true, Form: form})
+			if err != nil {
+				return err
+			}
+			took[i] = append(took[i], d.Took)
+		}
+	}
+	plain := ms(took[0].p50())
+	for i, name := range []string{"", "condition_vs_stage", "retry_vs_stage", "item_vs_stage"} {
+		if i == 0 {
+			continue
+		}
+		value := ms(took[i].p50())
+		if forms[i] != "item" { // the stage itself is there too
+			value -= plain
+		}
+		m.add(Figure{Name: name, Value: max(0, value), Unit: "ms", LimitValue: plain, Samples: len(took[i])}, atMost(1.5))
+	}
+	return nil
+}
+
 func webhook(ctx context.Context, m *meter) error {
 	var many, one Done
 	limit, void, err := m.steady(func() (err error) {

@@ -76,7 +76,7 @@ type group struct {
 // groups is the order of the measurement.
 func groups() []group {
 	return []group{
-		{"engine", engine}, {"chain", chain}, {"graph", graphs},
+		{"engine", engine}, {"chain", chain}, {"graph", graphs}, {"language", language},
 		{"webhook", webhook}, {"file", file}, {"shell", shell},
 		{"startup", startup}, {"idle", idle},
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -35,6 +36,7 @@ type Subject struct {
 // watch sees what the load generator has to wait for.
 type watch struct {
 	ended   chan events.ID
+	failed  atomic.Pointer[string] // why a run failed: none may
 	hopping bool         // one run at a time: the time between two stages means something
 	exits   atomic.Int64 // Unix nanoseconds of the last task's return
 	mu      sync.Mutex
@@ -53,6 +55,9 @@ func NewSubject() *Subject {
 func (s *Subject) Handlers() []router.Handler {
 	return []router.Handler{{Name: "bench", Topics: []events.Type{events.RunCompleted, events.RunFailed}, Handle: func(msg *message.Message) ([]*message.Message, error) {
 		if w, ok := schedule.WorkOf(msg); ok {
+			if w.Event.Type == events.RunFailed {
+				s.watch.failed.Store(&w.Event.Data.Reason)
+			}
 			s.watch.ended <- w.Run.ID
 		}
 		return nil, nil
@@ -70,6 +75,9 @@ func (s *Subject) Task(_ context.Context, call *executor.TaskCall) error {
 		s.watch.mu.Unlock()
 	}
 	s.watch.exits.Store(time.Now().UnixNano())
+	if call.Pipeline == failsOnce && call.Attempt == 1 && call.Stage != "s00000" {
+		return errOnce
+	}
 	return nil
 }
 
@@ -107,6 +115,7 @@ type Load struct {
 	Flight  int           `json:"flight"`
 	Stages  int           `json:"stages"`
 	Wide    bool          `json:"wide"`
+	Form    string        `json:"form,omitempty"` // of a graph's stages: condition, retry, item; else plain
 	For     time.Duration `json:"for"`
 	Hold    int           `json:"hold"` // runs left unfinished
 	Connect int           `json:"connect"`
@@ -122,8 +131,16 @@ type Done struct {
 	Samples  int           `json:"samples"`
 }
 
-// Run carries out one load.
+// Run carries out one load. A run that fails makes the figure worthless, and is an error.
 func (s *Subject) Run(ctx context.Context, l Load) (Done, error) {
+	d, err := s.carryOut(ctx, l)
+	if why := s.watch.failed.Load(); err == nil && why != nil {
+		err = fmt.Errorf("a run of the load failed: %s", *why)
+	}
+	return d, err
+}
+
+func (s *Subject) carryOut(ctx context.Context, l Load) (Done, error) {
 	switch l.Kind {
 	case "chains":
 		return s.chains(ctx, l)
@@ -159,6 +176,32 @@ func tasks(name string, n int, wide bool) *events.Plan {
 	}
 	return p
 }
+
+// formed gives a wide plan's stages a condition each, or lets each fail once and be tried again, or makes one foreach stage
+// with an item for each of them.
+func formed(p *events.Plan, form string) *events.Plan {
+	switch form {
+	case "condition":
+		for i := range p.Stages[1:] {
+			p.Stages[1+i].When = "params.n > 0"
+		}
+	case "retry":
+		p.Pipeline = failsOnce
+		for i := range p.Stages[1:] {
+			p.Stages[1+i].Retry = &events.Retry{Max: 1}
+		}
+	case "item":
+		each := p.Stages[1]
+		each.Foreach = fmt.Sprintf("1..%d", len(p.Stages)-1)
+		p.Stages = []events.Stage{p.Stages[0], each}
+	}
+	return p
+}
+
+// failsOnce is the pipeline whose stages, but for the first, fail at their first attempt.
+const failsOnce = "fails-once"
+
+var errOnce = errors.New("the first attempt fails")
 
 func script(name, text string) *events.Plan {
 	with, _ := json.Marshal(map[string]string{"script": text}) //nolint:errchkjson // a string always has a JSON form
@@ -226,13 +269,14 @@ func (s *Subject) chains(ctx context.Context, l Load) (Done, error) {
 
 // graph runs one pipeline of many stages.
 func (s *Subject) graph(ctx context.Context, l Load) (Done, error) {
-	if err := s.register(tasks("graph", l.Stages, l.Wide)); err != nil {
+	p := formed(tasks("graph", l.Stages, l.Wide), l.Form)
+	if err := s.register(p); err != nil {
 		return Done{}, err
 	}
 	var all times
 	for range l.Runs {
 		begin := time.Now()
-		if err := s.accept(ctx, "graph", ""); err != nil {
+		if err := s.accept(ctx, p.Pipeline, ""); err != nil {
 			return Done{}, err
 		}
 		<-s.watch.ended

@@ -109,6 +109,7 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		defer unix.Close(write[i])
 		s.capture = capture{path: filepath.Join(a.call.LogDir, name), part: logPart, mask: newMasker(a.call.Secrets)}
 	}
+	a.marks.mask = newMasker(a.call.Secrets)
 	var failure *events.Failure
 	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, write[0], write[1], &a.limits)
 	if failure != nil && a.limits.group != nil { // a sandbox may allow groups, and not the call that starts a process in one

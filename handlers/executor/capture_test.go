@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/apollo-11/apollo/events"
 )
 
 func TestCase_P5(t *testing.T) {
@@ -155,6 +158,9 @@ func TestMaskAcrossEveryCut(t *testing.T) {
 		"short":       {[]string{"a", "abc"}, "abc a", "abc a"},
 		"lines":       {[]string{"{\n \"key\": \"k-123456\",\nxyz\n}"}, "xyz: \"key\": \"k-123456\", {\n \"key\": \"k-123456\",\nxyz\n}!", "xyz: *** ***!"},
 		"lines alone": {[]string{"line-one\nline-two\n"}, "line-two line-one\nline-", "*** ***\nline-"},
+		"settings":    {[]string{"A=alpha-1\nexport B='b b-2'\nC: \"gamma\"\nD=true\nE=x"}, "alpha-1 b b-2 gamma true x alpha", "*** *** *** true x alpha"},
+		"JSON":        {[]string{`{"a": ["al\npha-1"], "b": "q\"q<q", "n": 12345678, "port": 8080, "on": false}`}, "pha-1 al\npha-1 q\"q<q \"q\\\"q<q\" q\\\"q\\u003cq 12345678 8080 false", `*** *** *** "***" *** *** 8080 false`},
+		"base64":      {[]string{"dGVzdC1zZWNyZXQ="}, "dGVzdC1zZWNyZXQ= =", "*** ="},
 		"overlap":     {[]string{"abcd", "cdef"}, "xabcdefx", "x***x"},
 		"touching":    {[]string{"abcd"}, "abcdabcd", "***"},
 		"longest":     {[]string{"abcd", "abcdefgh"}, "abcdefgh abcdefg", "*** ***efg"},
@@ -191,6 +197,25 @@ func TestSecretsAreMasked(t *testing.T) {
 		if strings.Contains(text, "s3cr3t") || strings.Contains(text, "AAAA") || log == r.Stdout && !strings.Contains(text, "***  { *** }") || !strings.Contains(text, "TOKEN=***\n") || !strings.Contains(text, "ONE=x\n") {
 			t.Errorf("got %s", text)
 		}
+	}
+}
+
+func TestRevealed(t *testing.T) {
+	secrets := map[string]string{"VARS": "USER=al\nPASSWORD=hunter22-long\nMODE=prod-eu\nPIN=12345678"}
+	for value, want := range map[string]bool{
+		`"hunter22-long"`: true, `{"a": [{"b": "x hunter22-\u006cong y"}]}`: true, `{"hunter22-long": 1}`: true, `12345678`: true,
+		`"prod-eu"`: false, `"hunter22"`: false, `null`: false, `[1, true]`: false,
+	} {
+		failure := Revealed(secrets, map[string]json.RawMessage{"found": json.RawMessage(value)})
+		if (failure != nil) != want {
+			t.Errorf("%s: %+v", value, failure)
+		}
+		if failure != nil && (failure.Class != events.BadOutput || failure.Pointer != "/outputs/found" || strings.Contains(fmt.Sprint(failure), "hunter22")) {
+			t.Errorf("%s: %+v", value, failure)
+		}
+	}
+	if failure := Revealed(nil, map[string]json.RawMessage{"found": json.RawMessage(`"hunter22-long"`)}); failure != nil {
+		t.Error(failure)
 	}
 }
 

@@ -46,6 +46,12 @@ func newEnviron(c *Call, mark string) (*environ, *events.Failure) {
 			return nil, err
 		}
 	}
+	if c.Item > 0 && len(c.Value) > 0 {
+		e.values["APOLLO_ITEM_NUMBER"] = strconv.Itoa(c.Item)
+		if err := e.value("APOLLO_", "item", textOf(c.Value)); err != nil {
+			return nil, err
+		}
+	}
 	for name, raw := range c.Params {
 		if err := e.value("APOLLO_PARAM_", name, textOf(raw)); err != nil {
 			return nil, err

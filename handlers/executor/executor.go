@@ -27,10 +27,12 @@ type Call struct {
 	Env     map[string]string          // variables that the stage declares
 	Secrets map[string]string          // variables whose values are masked in the logs
 
-	Item    int             // number of a foreach stage's instance, from 1; 0 is none
-	Value   json.RawMessage // of the item
-	Outputs []events.Output // what the stage declares, in the plan's order
-	Answer  *events.Data    // of the stage.approved or stage.rejected event; nil when there is none
+	Item     int             // number of a foreach stage's instance, from 1; 0 is none
+	Value    json.RawMessage // of the item
+	Outputs  []events.Output // what the stage declares, in the plan's order
+	Depth    int             // runs above this one
+	Approved bool            // Answer says yes
+	Answer   *events.Data    // of the stage.approved or stage.rejected event; nil when there is none
 
 	LogicalTime time.Time
 	Seed        uint64
@@ -41,6 +43,9 @@ type Call struct {
 
 	Started func(pid int) // called once the process runs, may be nil
 }
+
+// Label names the stage, or its instance with the number: "clean", "clean#3".
+func (c *Call) Label() string { return (&events.Stage{Name: c.Stage}).Label(c.Item) }
 
 // DefaultGrace is how long a stage may take to end after TERM, when the plan says nothing.
 const DefaultGrace = 5 * time.Second
@@ -131,6 +136,8 @@ type Settings struct {
 	Owner string          // names this engine in its processes' marks, and is what KillOrphans looks for: the data directory's id
 	Spare string          // directory for what one attempt hands on to the next; empty is none, which is slower
 	Tasks map[string]Task // Go functions by name
+	Runs  Runs            // starts runs of other pipelines; nil: this build has no executor for them
+	Files Files           // of the artifact store, for outputs of child runs; goes with Runs
 }
 
 // Builtin gives the executors of this build.
@@ -138,5 +145,7 @@ func Builtin(s Settings) []Executor {
 	return []Executor{
 		NewShell(s),
 		NewTasks(s.Tasks),
+		NewPipelines(s.Runs, s.Files),
+		Approvals{},
 	}
 }

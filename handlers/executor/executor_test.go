@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,9 +80,14 @@ func marked(c *Call) []string {
 	var list []string
 	for _, s := range processTable() {
 		if mark := markOf(environOf(s.pid)); strings.HasPrefix(mark, owner+"/") && strings.Contains(mark, "/"+c.Stage+"/") && !s.dead() {
-			o := describe(s.pid)
-			list = append(list, o.Command)
+			list = append(list, commandLine(s.pid))
 		}
 	}
 	return list
+}
+
+// commandLine gives a process's words, joined with spaces.
+func commandLine(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
 }

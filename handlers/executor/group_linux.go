@@ -185,17 +185,9 @@ func (g *group) open(values map[string]string) (err error) {
 	return err
 }
 
-// instance names a stage, or an instance of a foreach stage, within its run.
-func instance(c *Call) string {
-	if c.Item == 0 {
-		return c.Stage
-	}
-	return c.Stage + "." + strconv.Itoa(c.Item)
-}
-
 // attemptName names an attempt among all those of an owner.
 func attemptName(c *Call) string {
-	return fmt.Sprintf("%s-%s-%d", c.Run, instance(c), c.Attempt)
+	return fmt.Sprintf("%s-%s-%d", c.Run, c.Label(), c.Attempt)
 }
 
 // kill ends everything in the group at one blow, also what has left the attempt's tree.

@@ -3,7 +3,6 @@ package executor
 import (
 	"bytes"
 	"sort"
-	"strings"
 )
 
 // minSecret is the shortest text that is masked; a shorter one would turn the log into stars.
@@ -12,8 +11,8 @@ const minSecret = 4
 // maskText stands in a log for a secret.
 var maskText = []byte("***")
 
-// masker replaces secrets in a stream: each value, and each of its lines, without the blanks around them, wherever the chunks are cut. Text is held
-// back only while it may be the beginning of a secret. Overlapping secrets are covered together.
+// masker replaces secrets, and the parts of them that partsOf names, in a stream, wherever the chunks are cut. Text is
+// held back only while it may be the beginning of a secret. Overlapping secrets are covered together.
 type masker struct {
 	secrets [][]byte
 	held    []byte // the end of the stream, not yet written
@@ -26,10 +25,8 @@ type masker struct {
 func newMasker(values map[string]string) *masker {
 	found := make(map[string]bool)
 	for _, value := range values {
-		for _, text := range append(strings.FieldsFunc(value, isLineBreak), value) {
-			if text = strings.TrimSpace(text); len(text) >= minSecret {
-				found[text] = true
-			}
+		for _, text := range partsOf(value) {
+			found[text] = true
 		}
 	}
 	if len(found) == 0 {
@@ -43,7 +40,14 @@ func newMasker(values map[string]string) *masker {
 	return m
 }
 
-func isLineBreak(r rune) bool { return r == '\n' || r == '\r' }
+// Mask hides the secrets in a text that is whole.
+func Mask(secrets map[string]string, text []byte) []byte {
+	m := newMasker(secrets)
+	if m == nil {
+		return text
+	}
+	return append(bytes.Clone(m.mask(text)), m.flush()...)
+}
 
 // mask takes the next bytes and gives what can be written by now. The answer is valid until the next call.
 func (m *masker) mask(p []byte) []byte {

@@ -10,6 +10,9 @@ import (
 	"github.com/apollo-11/apollo/events"
 )
 
+// ErrStopping is the cause with which an engine that is stopped interrupts attempts: the next engine takes them up again.
+var ErrStopping = errors.New("the engine was stopped")
+
 // stopCause says why a context ended, as a failure; nil while it goes on.
 func stopCause(ctx context.Context) *events.Failure {
 	if ctx.Err() == nil {

@@ -18,7 +18,7 @@ type Orphan struct {
 	Run     string // as marked; empty for a process that was found as a child of a marked one
 	Stage   string
 	Attempt int
-	Command string // its command line, words joined with spaces
+	Command string // what it was started as, without its arguments: a secret may stand there
 }
 
 // KillOrphans ends every process that an earlier engine of the same owner started and left behind, with everything
@@ -28,8 +28,8 @@ type Orphan struct {
 func KillOrphans(ctx context.Context, owner string) ([]Orphan, error) {
 	var killed []Orphan
 	known := make(map[int]uint64)
-	for {
-		found := ownedProcesses(owner, known)
+	for unsure := 0; ; {
+		found, sure := ownedProcesses(owner, known)
 		for _, s := range found {
 			if known[s.pid] != s.start {
 				known[s.pid] = s.start
@@ -38,7 +38,9 @@ func KillOrphans(ctx context.Context, owner string) ([]Orphan, error) {
 			s.signal(unix.SIGKILL)
 		}
 		if len(found) == 0 {
-			return killed, removeGroups(ctx, owner)
+			if unsure++; sure || unsure > unsureLooks {
+				return killed, removeGroups(ctx, owner)
+			}
 		}
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {
 			return killed, fmt.Errorf("wait for %d processes of a dead engine to end: %w", len(found), err)
@@ -46,25 +48,38 @@ func KillOrphans(ctx context.Context, owner string) ([]Orphan, error) {
 	}
 }
 
-// ownedProcesses finds the living processes with the owner's mark, those known from before, and all below them.
-func ownedProcesses(owner string, known map[int]uint64) []stat {
+// unsureLooks bounds how often a process without an environment is looked at again: one that begins a program has none
+// for a moment, others never have.
+const unsureLooks = 3
+
+// ownedProcesses finds the living processes with the owner's mark, those known from before, and all below them. It is not
+// sure while a process may be about to show its environment.
+func ownedProcesses(owner string, known map[int]uint64) (found []stat, sure bool) {
+	sure = true
 	table := processTable()
 	above := ancestors(table)
 	owned := make(map[int]bool)
 	for _, s := range table {
-		if !above[s.pid] && (known[s.pid] == s.start || strings.HasPrefix(markOf(environOf(s.pid)), owner+"/")) {
+		if above[s.pid] || s.dead() {
+			continue
+		}
+		environment, err := os.ReadFile("/proc/" + strconv.Itoa(s.pid) + "/environ")
+		if known[s.pid] == s.start || strings.HasPrefix(markOf(environment), owner+"/") {
 			owned[s.pid] = true
 		}
+		sure = sure && (len(environment) > 0 || err != nil || s.kernel())
 	}
 	descendants(table, owned)
-	var found []stat
 	for _, s := range table {
 		if owned[s.pid] && !above[s.pid] && !s.dead() {
 			found = append(found, s)
 		}
 	}
-	return found
+	return found, sure
 }
+
+// kernel reports whether this is a thread of the kernel, which has no environment.
+func (s stat) kernel() bool { return s.pid == 2 || s.parent == 2 }
 
 // ancestors is this process and everything above it: an engine may itself be part of a stage.
 func ancestors(table []stat) map[int]bool {
@@ -82,7 +97,7 @@ func ancestors(table []stat) map[int]bool {
 func describe(pid int) Orphan {
 	o := Orphan{PID: pid}
 	command, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	o.Command = strings.TrimSpace(strings.ReplaceAll(string(command), "\x00", " "))
+	o.Command, _, _ = strings.Cut(string(command), "\x00")
 	if parts := strings.Split(markOf(environOf(pid)), "/"); len(parts) >= 4 {
 		parts = parts[len(parts)-3:]
 		o.Run, o.Stage = parts[0], parts[1]

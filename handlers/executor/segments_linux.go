@@ -47,6 +47,7 @@ func (f fifo) drain(buf []byte, use func([]byte)) {
 // `echo load >> "$APOLLO_SEGMENTS"` begins the segment "load" and ends the one before; the end of the stage ends the
 // last one.
 type segmentMarks struct {
+	mask  *masker
 	line  []byte
 	names []string
 	at    []time.Time
@@ -70,11 +71,28 @@ func (s *segmentMarks) extend(p []byte) {
 }
 
 func (s *segmentMarks) mark(now time.Time) {
-	name := strings.ToValidUTF8(strings.TrimSpace(string(s.line)), "\uFFFD")
+	name := string(s.line)
 	s.line = s.line[:0]
+	s.add(name, now)
+}
+
+func (s *segmentMarks) add(name string, now time.Time) {
+	name = strings.ToValidUTF8(strings.TrimSpace(s.masked(name)), "\uFFFD")
 	if name != "" && len(s.names) < maxSegments {
 		s.names, s.at = append(s.names, name), append(s.at, now)
 	}
+}
+
+// masked hides secrets in a name. At the end of one that may have been cut, that is also what may begin a secret.
+func (s *segmentMarks) masked(name string) string {
+	if s.mask == nil {
+		return name
+	}
+	text := string(s.mask.mask([]byte(name)))
+	if rest := s.mask.flush(); len(name) < maxSegmentName {
+		text += string(rest)
+	}
+	return text
 }
 
 // until gives the segments of an attempt that ended at the instant.

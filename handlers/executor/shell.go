@@ -200,10 +200,13 @@ var defaultShell = sync.OnceValue(func() []string {
 // plainText is a script without any operator, expansion, quoting rule or pattern that shells differ in.
 var plainText = regexp.MustCompile(`^(?:[\w \t\n./:,@%;'"-]|[\w-]=[\w./:,@%'"]|\$(?:APOLLO_\w+|HOME|TMPDIR))*$`)
 
+// negativeExit is 255 to bash and an error to sh.
+var negativeExit = regexp.MustCompile(`exit\s+-`)
+
 // plain reports whether sh and bash run the script alike: plain text, and no word that is a keyword or builtin command
 // of either, except those that behave alike.
 func plain(script string) bool {
-	if len(script) > 4096 || !plainText.MatchString(script) {
+	if len(script) > 4096 || !plainText.MatchString(script) || negativeExit.MatchString(script) {
 		return false
 	}
 	for _, word := range strings.FieldsFunc(script, func(r rune) bool { return strings.ContainsRune(" \t\n;'\"", r) }) {

@@ -227,7 +227,7 @@ func TestOnlyPlainScriptsGoToSh(t *testing.T) {
 		}
 	}
 	for _, script := range []string{"a | b", "[[ a ]]", "echo -e 'a'", "x=(1 2)", "source a", ". a", "echo $RANDOM", "a & b",
-		"a > b", "printf '%q' a", "for i in a; do :; done", "x+=1", "test a == b", "a{1,2}", `printf a\b`, "# c\ntime x", "ls *"} {
+		"a > b", "printf '%q' a", "for i in a; do :; done", "x+=1", "test a == b", "a{1,2}", `printf a\b`, "# c\ntime x", "ls *", "exit  -1"} {
 		if plain(script) {
 			t.Errorf("%q is not plain", script)
 		}

@@ -36,7 +36,7 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, l limits) (
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err)
 	}
-	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, instance(c), c.Attempt)
+	mark := fmt.Sprintf("%s/%s/%s/%d", s.owner, c.Run, c.Label(), c.Attempt)
 	env, failure := newEnviron(c, mark)
 	if failure != nil {
 		return result, failure

@@ -73,7 +73,7 @@ var serial atomic.Int64
 func alive(c *Call) []string {
 	var list []string
 	for _, s := range processTable() {
-		command := describe(s.pid).Command
+		command := commandLine(s.pid)
 		if !s.dead() && strings.HasSuffix(command, forever+"."+strings.TrimPrefix(c.Stage, "stage-")) {
 			list = append(list, command)
 		}

@@ -14,18 +14,36 @@ type Attempt struct {
 	Run      events.ID
 	Plan     *events.Plan
 	Stage    *events.Stage
-	Index    int // of the stage in the plan
-	Number   int // of the attempt, from 1
+	Index    int             // place in events.Run.Stages
+	Item     int             // number of a foreach stage's instance, from 1; 0 is none
+	Value    json.RawMessage // of the item
+	Number   int             // of the attempt, from 1
 	Token    uint64
 	Params   json.RawMessage            // object
 	Values   map[string]json.RawMessage // the same, decoded; shared by the attempts of a run; nil: decode Params
-	Upstream map[string][]events.Result // outputs of the stages in Stage.Reads
+	Upstream map[string]*Upstream       // the stages in Stage.Reads
+	Facts    map[string]any             // of the run, for expressions over `run`; nil when none asks
+	Approved bool                       // Answer says yes
+	Answer   *events.Data               // of the person who was asked; nil when there is none
+	Depth    int                        // runs above this one
+	Broken   string                     // why a condition of the stage could not be evaluated; the attempt fails with it
 	Kind     string                     // of the trigger
 	Trigger  string
 	From     events.ID                                   // the delivery that the run came from
 	Delivery func(context.Context) (*events.Data, error) // its content, read when an expression asks for it
 	Logical  time.Time                                   // the run's creation: the same on every attempt and replay
 	Started  func(pid int)                               // called once a process runs; may be nil
+}
+
+// Upstream is how a stage stands that this one's expressions read.
+type Upstream struct {
+	State    events.State
+	Class    events.Class
+	Reason   string
+	Duration time.Duration
+	Results  []events.Result
+	Items    [][]events.Result // of a foreach stage: by item; nil for one that has not completed
+	Foreach  bool
 }
 
 // Outcome is how an attempt ended. Failure is nil after a success. Data carries what the event records: outputs,

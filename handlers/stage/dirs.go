@@ -15,7 +15,7 @@ import (
 // attemptDirs gives where the attempt works and logs. Names are checked identifiers: none can leave its directory.
 func (s *Steps) attemptDirs(a *Attempt, run string) (dir, logs string) {
 	const slash = string(filepath.Separator)
-	below := slash + run + slash + a.Stage.Name + slash + strconv.Itoa(a.Number)
+	below := slash + run + slash + a.Stage.Label(a.Item) + slash + strconv.Itoa(a.Number)
 	return s.WorkDir + below, s.LogDir + below
 }
 

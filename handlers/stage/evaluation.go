@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ type file struct {
 	name   string
 	inline []byte // not nil: these bytes
 	path   string // where it lies for the stage
+	size   int64
+	count  int64 // records; -1 when the format has none
 }
 
 // evaluation holds the data that the attempt's expressions see; what came with the trigger is read when one asks.
@@ -49,11 +52,29 @@ func (e *evaluation) eval(src string) (any, *events.Failure) {
 		}
 		e.env["trigger"] = trigger
 	}
+	if f := e.readStages(src); f != nil {
+		return nil, f
+	}
 	v, err := configs.Eval(src, e.env)
 	if err != nil {
 		return nil, &events.Failure{Class: events.BadInput, Reason: err.Error()}
 	}
 	return v, nil
+}
+
+// with gives an evaluation that sees more names, as the sides of a reconciliation.
+func (e *evaluation) with(names map[string]any) (*evaluation, *events.Failure) {
+	if e.env == nil {
+		env, f := e.build()
+		if f != nil {
+			return nil, f
+		}
+		e.env = env
+	}
+	more := *e
+	more.env = maps.Clone(e.env)
+	maps.Copy(more.env, names)
+	return &more, nil
 }
 
 func (e *evaluation) build() (map[string]any, *events.Failure) {
@@ -65,32 +86,124 @@ func (e *evaluation) build() (map[string]any, *events.Failure) {
 		}
 		env["params"] = params
 	}
-	stages := map[string]any{}
-	for name, results := range e.attempt.Upstream {
-		outputs := map[string]any{}
-		for i := range results {
-			r := &results[i]
-			if len(r.Value) == 0 {
-				outputs[r.Role] = e.fileValue(&file{digest: r.Digest, name: r.Name}, r.Size, r.Records)
-				continue
-			}
-			v, err := decodeNumbers(r.Value)
-			if err != nil {
-				return nil, cannot(e.ctx, "read the output "+name+"."+r.Role, err)
-			}
-			outputs[r.Role] = v
-		}
-		stages[name] = map[string]any{"outputs": outputs}
+	env["stages"] = map[string]any{}
+	if e.attempt.Facts != nil {
+		env["run"] = e.attempt.Facts
 	}
-	env["stages"] = stages
+	if e.attempt.Item > 0 {
+		item, err := e.item(e.attempt.Value)
+		if err != nil {
+			return nil, cannot(e.ctx, "read the item", err)
+		}
+		env["item"] = item
+	}
 	return env, nil
 }
 
+// readStages decodes the outputs of the stages that the expression names, each once: what a foreach stage's list came from
+// would else be decoded for each of its items.
+func (e *evaluation) readStages(src string) *events.Failure {
+	stages, _ := e.env["stages"].(map[string]any)
+	for name, up := range e.attempt.Upstream {
+		if stages[name] != nil || !strings.Contains(src, name) {
+			continue
+		}
+		outputs, err := e.outputsOf(up)
+		if err != nil {
+			return cannot(e.ctx, "read the outputs of "+name, err)
+		}
+		stages[name] = map[string]any{"outputs": outputs, "state": up.State.String(), "class": string(up.Class), "reason": up.Reason,
+			"duration_ms": int(up.Duration.Milliseconds())}
+	}
+	return nil
+}
+
+// outputsOf gives a stage's outputs by role; those of a foreach stage are lists in the order of its items, with null for
+// an item that has not completed.
+func (e *evaluation) outputsOf(up *Upstream) (map[string]any, error) {
+	if !up.Foreach {
+		return e.results(up.Results)
+	}
+	lists := map[string][]any{}
+	for i, results := range up.Items {
+		one, err := e.results(results)
+		if err != nil {
+			return nil, err
+		}
+		for role, v := range one {
+			if lists[role] == nil {
+				lists[role] = make([]any, len(up.Items))
+			}
+			lists[role][i] = v
+		}
+	}
+	outputs := make(map[string]any, len(lists))
+	for role, list := range lists {
+		outputs[role] = list
+	}
+	return outputs, nil
+}
+
+func (e *evaluation) results(results []events.Result) (map[string]any, error) {
+	outputs := map[string]any{}
+	for i := range results {
+		r := &results[i]
+		if len(r.Value) == 0 {
+			outputs[r.Role] = e.fileValue(&file{digest: r.Digest, name: r.Name, size: r.Size, count: r.Records})
+			continue
+		}
+		v, err := decodeNumbers(r.Value)
+		if err != nil {
+			return nil, err
+		}
+		outputs[r.Role] = v
+	}
+	return outputs, nil
+}
+
+// fileKey marks an item that is a file: items are recorded as JSON, where a file would look like any map. No other item
+// may have the key.
+const fileKey = "$file"
+
+func isFileItem(recorded json.RawMessage) bool {
+	return bytes.HasPrefix(recorded, []byte(`{"`+fileKey+`":`))
+}
+
+// item reads a recorded item.
+func (e *evaluation) item(recorded json.RawMessage) (any, error) {
+	v, err := decodeNumbers(recorded)
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := v.(map[string]any); ok && m[fileKey] != nil {
+		var marked struct {
+			File events.Result `json:"$file"`
+		}
+		if err := json.Unmarshal(recorded, &marked); err != nil {
+			return nil, err
+		}
+		r := &marked.File
+		return e.fileValue(&file{digest: r.Digest, name: r.Name, size: r.Size, count: r.Records}), nil
+	}
+	return v, nil
+}
+
+// recordItem gives an item as it is recorded.
+func (e *evaluation) recordItem(v any) (any, error) {
+	if f := e.fileOf(v); f != nil {
+		return map[string]any{fileKey: events.Result{Digest: f.digest, Size: f.size, Records: f.count, Name: f.name}}, nil
+	}
+	if m, ok := v.(map[string]any); ok && m[fileKey] != nil {
+		return nil, fmt.Errorf("E_FOREACH: an item has the key %s, which marks files", fileKey)
+	}
+	return v, nil
+}
+
 // fileValue is how a file looks to an expression.
-func (e *evaluation) fileValue(f *file, size, records int64) map[string]any {
+func (e *evaluation) fileValue(f *file) map[string]any {
 	key := f.digest.String()
 	e.files[key] = f
-	return map[string]any{"digest": key, "size": size, "records": records, "path": f.name, "name": f.name}
+	return map[string]any{"digest": key, "size": f.size, "records": f.count, "path": f.name, "name": f.name}
 }
 
 // fileOf gives the file that a value of an expression stands for, or nil. Two files with the same bytes differ only in
@@ -108,6 +221,25 @@ func (e *evaluation) fileOf(v any) *file {
 	return &f
 }
 
+// filesOf gives the files that a list stands for, with nil for null, or nil when the value is no list of files.
+func (e *evaluation) filesOf(v any) []*file {
+	list, _ := v.([]any)
+	files, some := make([]*file, len(list)), false
+	for i, one := range list {
+		if one == nil {
+			continue
+		}
+		if files[i] = e.fileOf(one); files[i] == nil {
+			return nil
+		}
+		some = true
+	}
+	if !some {
+		return nil
+	}
+	return files
+}
+
 // trigger is what the delivery brought: body, payload, file, headers, time, delivery.
 func (e *evaluation) trigger() (map[string]any, *events.Failure) {
 	d, err := e.attempt.Delivery(e.ctx)
@@ -121,14 +253,14 @@ func (e *evaluation) trigger() (map[string]any, *events.Failure) {
 	t := map[string]any{"headers": headers, "time": e.attempt.Logical.UTC().Format(time.RFC3339Nano), "delivery": e.attempt.From.String(),
 		"payload": nil, "file": nil, "body": nil}
 	if d.File != "" {
-		t["file"] = e.fileValue(&file{digest: d.Blob, name: d.File}, d.Size, -1)
+		t["file"] = e.fileValue(&file{digest: d.Blob, name: d.File, size: d.Size, count: -1})
 		return t, nil
 	}
-	body := &file{digest: d.Blob, name: "body"}
+	body := &file{digest: d.Blob, name: "body", size: d.Size, count: -1}
 	if d.Blob.IsZero() {
 		body.inline, body.digest = append([]byte{}, d.Body...), events.DigestOf(d.Body)
 	}
-	t["body"] = e.fileValue(body, d.Size, -1)
+	t["body"] = e.fileValue(body)
 	content, err := e.content(body)
 	if err != nil {
 		return nil, cannot(e.ctx, "read the body of the delivery", err)

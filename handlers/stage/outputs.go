@@ -19,6 +19,7 @@ type output struct {
 	*events.Output
 	value   json.RawMessage // nil for a file
 	records int64
+	size    int64 // of a file, in bytes
 }
 
 // takeOutputs finds every declared output and refuses what is no plain file below out. What was not declared stays
@@ -86,6 +87,7 @@ func (o *output) take(out *os.Root) (bool, *events.Failure) {
 	case !info.Mode().IsRegular():
 		actual = kindOf(info.Mode())
 	default:
+		o.size = info.Size()
 		return true, nil
 	}
 	return false, o.bad("a file out/"+o.Path, actual, fmt.Sprintf("the output %s: found %s at out/%s", o.Role, actual, o.Path))
@@ -115,7 +117,7 @@ func checkOutputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 		o := &w.outputs[i]
 		report, f := w.checkOutput(ctx, o)
 		if f == nil && report != nil {
-			f = s.broken(ctx, report, events.BadOutput, "output "+o.Role)
+			f = s.broken(ctx, w, report, events.BadOutput, "output "+o.Role)
 		}
 		if f != nil {
 			return f
@@ -187,14 +189,14 @@ func checkValue(value json.RawMessage, c *contract.Contract, class events.Class)
 }
 
 // broken makes the failure of a report that found something, with the whole report as evidence.
-func (s *Steps) broken(ctx context.Context, r *contract.Report, class events.Class, what string) *events.Failure {
+func (s *Steps) broken(ctx context.Context, w *work, r *contract.Report, class events.Class, what string) *events.Failure {
 	f := r.Failure(class)
 	if f == nil {
 		return nil
 	}
 	f.Reason = what + ": " + f.Reason
 	if proof, err := json.MarshalIndent(r, "", "  "); err == nil {
-		f.Evidence = s.keep(ctx, proof)
+		f.Evidence = s.keep(ctx, w, proof)
 	}
 	return f
 }

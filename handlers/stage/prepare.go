@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/apollo-11/apollo/configs"
@@ -22,7 +22,13 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	a, c := w.Attempt, &w.call
 	c.Run, c.Pipeline, c.Stage, c.Attempt = a.Run, a.Plan.Pipeline, a.Stage.Name, a.Number
 	run := a.Run.String()
-	c.Key = run + "/" + a.Stage.Name
+	c.Key = run + "/" + a.Stage.Label(a.Item)
+	c.Item, c.Value, c.Depth, c.Outputs = a.Item, a.Value, a.Depth, a.Stage.Outputs
+	if isFileItem(a.Value) {
+		c.Value = nil // the stage gets the file as an input
+	}
+	c.Answer, c.Approved = a.Answer, a.Approved
+	c.Resources, c.Network = a.Stage.Resources, a.Stage.Network
 	c.Dir, c.LogDir = s.attemptDirs(a, run)
 	c.With, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Timeout, a.Stage.Grace, a.Started
 	c.LogicalTime, c.Seed = a.Logical, seed(a)
@@ -31,11 +37,14 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 			return cannot(ctx, "read the parameters", err)
 		}
 	}
-	if len(a.Stage.Inputs)+len(a.Stage.Env)+len(a.Stage.Secrets) == 0 {
+	if len(a.Stage.Inputs)+len(a.Stage.Env)+len(a.Stage.Secrets) == 0 && !hasExpression(a.Stage.With) {
 		return nil
 	}
-	e := &evaluation{ctx: ctx, attempt: a, artifacts: s.Artifacts, files: map[string]*file{}}
+	e := w.evaluation(ctx, s)
 	if f := w.prepareInputs(ctx, s, e); f != nil {
+		return f
+	}
+	if f := w.prepareWith(e); f != nil {
 		return f
 	}
 	if f := w.prepareEnv(e); f != nil {
@@ -44,9 +53,9 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	return w.prepareSecrets(s)
 }
 
-// seed gives a stage its own seed, the same on every attempt: derived from the run and the stage.
+// seed gives a stage, or an instance of it, its own seed, the same on every attempt: derived from the run and its label.
 func seed(a *Attempt) uint64 {
-	h := events.DigestOf(append(a.Run[:], a.Stage.Name...))
+	h := events.DigestOf(append(a.Run[:], a.Stage.Label(a.Item)...))
 	return binary.BigEndian.Uint64(h[:8])
 }
 
@@ -61,7 +70,7 @@ func (w *work) prepareInputs(ctx context.Context, s *Steps, e *evaluation) *even
 			return f
 		}
 	}
-	if len(w.inputs) > 0 {
+	if len(w.inputs)+len(w.lists) > 0 {
 		if err := os.Chmod(filepath.Join(w.call.Dir, "in"), 0o500); err != nil { //nolint:gosec // a directory needs its x bits
 			return cannot(ctx, "close the input directory", err)
 		}
@@ -72,12 +81,14 @@ func (w *work) prepareInputs(ctx context.Context, s *Steps, e *evaluation) *even
 // unlockInputs makes the input directories of an attempt that is over like others, so that whoever looks into the failure
 // can remove them.
 func (w *work) unlockInputs() {
-	if len(w.inputs) == 0 {
+	if len(w.inputs)+len(w.lists) == 0 {
 		return
 	}
 	_ = os.Chmod(filepath.Join(w.call.Dir, "in"), 0o700) //nolint:gosec // a directory needs its x bits
-	for role := range w.inputs {
-		_ = os.Chmod(filepath.Join(w.call.Dir, "in", role), 0o700) //nolint:gosec // as above
+	for role := range w.call.Inputs {
+		if w.inputs[role] != nil || w.lists[role] {
+			_ = os.Chmod(filepath.Join(w.call.Dir, "in", role), 0o700) //nolint:gosec // as above
+		}
 	}
 }
 
@@ -91,6 +102,9 @@ func (w *work) prepareInput(ctx context.Context, s *Steps, e *evaluation, in *ev
 		if found := e.fileOf(v); found != nil {
 			return w.place(ctx, s, in.Role, found)
 		}
+		if list := e.filesOf(v); len(list) > 0 {
+			return w.placeAll(ctx, s, in.Role, list)
+		}
 	}
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -102,6 +116,44 @@ func (w *work) prepareInput(ctx context.Context, s *Steps, e *evaluation, in *ev
 
 // place puts a file input, read-only and with the run's time as its own, into in/<role>/<name>.
 func (w *work) place(ctx context.Context, s *Steps, role string, f *file) *events.Failure {
+	name := safeName(f.name)
+	if failure := w.placeFiles(ctx, s, role, []placing{{f, name}}); failure != nil {
+		return failure
+	}
+	placed := *f
+	placed.path = filepath.Join(w.call.Dir, "in", role, name)
+	w.inputs[role] = &placed
+	w.call.Inputs[role] = executor.Input{Path: placed.path}
+	return nil
+}
+
+// placeAll puts a list of files into in/<role>/, numbered in the order of the list; the input is the directory.
+func (w *work) placeAll(ctx context.Context, s *Steps, role string, list []*file) *events.Failure {
+	var places []placing
+	width := len(strconv.Itoa(len(list)))
+	for i, f := range list {
+		if f != nil {
+			places = append(places, placing{f, fmt.Sprintf("%0*d-%s", width, i+1, safeName(f.name))})
+		}
+	}
+	if failure := w.placeFiles(ctx, s, role, places); failure != nil {
+		return failure
+	}
+	if w.lists == nil {
+		w.lists = map[string]bool{}
+	}
+	w.lists[role] = true
+	w.call.Inputs[role] = executor.Input{Path: filepath.Join(w.call.Dir, "in", role)}
+	return nil
+}
+
+// placing is a file and the name that it gets.
+type placing struct {
+	file *file
+	name string
+}
+
+func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []placing) *events.Failure {
 	dir := filepath.Join(w.call.Dir, "in", role)
 	err := os.MkdirAll(dir, 0o700)
 	if err != nil {
@@ -112,25 +164,25 @@ func (w *work) place(ctx context.Context, s *Steps, role string, f *file) *event
 		return cannot(ctx, "open the input directory", err)
 	}
 	defer root.Close() //nolint:errcheck // a directory
-	name := safeName(f.name)
-	if f.inline != nil {
-		err = root.WriteFile(name, f.inline, 0o444)
-	} else {
-		err = s.Artifacts.CopyTo(ctx, f.digest, root, name)
-	}
-	if err == nil {
-		err = errors.Join(root.Chtimes(name, w.Logical, w.Logical), root.Chmod(".", 0o500))
-	}
-	if err != nil {
-		return cannot(ctx, "place the input "+role, err)
-	}
-	placed := *f
-	placed.path = filepath.Join(dir, name)
 	if w.inputs == nil {
 		w.inputs = map[string]*file{}
 	}
-	w.inputs[role] = &placed
-	w.call.Inputs[role] = executor.Input{Path: placed.path}
+	for _, p := range list {
+		if p.file.inline != nil {
+			err = root.WriteFile(p.name, p.file.inline, 0o444)
+		} else {
+			err = s.Artifacts.CopyTo(ctx, p.file.digest, root, p.name)
+		}
+		if err == nil {
+			err = root.Chtimes(p.name, w.Logical, w.Logical)
+		}
+		if err != nil {
+			return cannot(ctx, "place the input "+role, err)
+		}
+	}
+	if err := root.Chmod(".", 0o500); err != nil {
+		return cannot(ctx, "close the input directory", err)
+	}
 	return nil
 }
 
@@ -196,7 +248,7 @@ func checkInputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 	for i := range w.Stage.Inputs {
 		in := &w.Stage.Inputs[i]
 		placed := w.inputs[in.Role]
-		if in.Contract == "" && (in.Format == "" || placed == nil) {
+		if in.Contract == "" && (in.Format == "" || placed == nil) || w.lists[in.Role] {
 			continue
 		}
 		c, f := contractOf(w.Plan, in.Contract, nil)
@@ -204,12 +256,14 @@ func checkInputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 		switch {
 		case f != nil:
 		case placed != nil:
-			report, f = checkFile(ctx, os.DirFS(filepath.Dir(placed.path)), filepath.Base(placed.path), in.Format, c)
+			if report, f = checkFile(ctx, os.DirFS(filepath.Dir(placed.path)), filepath.Base(placed.path), in.Format, c); f == nil {
+				placed.count = report.Records
+			}
 		default:
 			report, f = checkValue(w.call.Inputs[in.Role].Value, c, events.BadInput)
 		}
 		if f == nil {
-			f = s.broken(ctx, report, events.BadInput, "input "+in.Role)
+			f = s.broken(ctx, w, report, events.BadInput, "input "+in.Role)
 		}
 		if f != nil {
 			return f

@@ -72,9 +72,9 @@ func TestInputs(t *testing.T) {
 				Executors: map[string]executor.Executor{}}}
 			a := attempt(&events.Stage{Inputs: []events.Input{{Role: "in", From: c.from, Expr: true}}})
 			a.Params = json.RawMessage(`{"region":"eu","id":9007199254740993}`)
-			a.Upstream = map[string][]events.Result{"fetch": {
+			a.Upstream = map[string]*Upstream{"fetch": {Results: []events.Result{
 				{Role: "rows", Digest: rows, Size: 5, Records: 1, Name: "rows.csv"}, {Role: "copy", Digest: rows, Size: 5, Records: 1, Name: "copy.csv"},
-				{Role: "count", Value: json.RawMessage("1.417566161e+09")}, {Role: "deep", Value: json.RawMessage(`{"list":[0,{"a":1152921506151679042}]}`)}}}
+				{Role: "count", Value: json.RawMessage("1.417566161e+09")}, {Role: "deep", Value: json.RawMessage(`{"list":[0,{"a":1152921506151679042}]}`)}}}}
 			if c.data != nil {
 				a.Delivery = func(context.Context) (*events.Data, error) { return c.data, nil }
 			}

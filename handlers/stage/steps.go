@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -46,29 +47,42 @@ func steps() []step {
 		execute,      // the body
 		takeOutputs,  // what was declared, and nothing else
 		checkOutputs, // bad_output: nobody below sees what broke its contract
+		reconcile,    // bad_output: what went out does not fit what came in
+		gates,        // acceptance criteria
 		seal,         // outputs become artifacts with digest, size and records
+		turnAway,     // gate_rejected: after sealing, so that a person may let the outputs pass
 	}
 }
 
 // work is an attempt on its way through the steps.
 type work struct {
 	*Attempt
-	call    executor.Call
-	result  *executor.Result
-	inputs  map[string]*file // file inputs by role
-	outputs []output         // in the order of the plan
-	out     events.Data
+	call     executor.Call
+	result   *executor.Result
+	inputs   map[string]*file // file inputs by role
+	lists    map[string]bool  // inputs that are lists of files, by role
+	eval     *evaluation
+	took     time.Duration   // of the executor
+	rejected *events.Failure // by a gate
+	outputs  []output        // in the order of the plan
+	out      events.Data
 }
 
 // Run takes the attempt through the steps and cleans up behind it: a work directory is kept only for a failure.
 func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
+	if a.Broken != "" {
+		return Outcome{Failure: &events.Failure{Class: events.BadInput, Reason: a.Broken}}
+	}
 	w := &work{Attempt: a}
 	leave := s.dirs.enter(s.WorkDir, a.Run)
 	failure := s.carryOut(ctx, w)
 	w.record()
 	if failure != nil {
+		w.conceal(failure)
 		s.evidence(ctx, w, failure)
-		w.out.Outputs = nil
+		if failure.Class != events.GateRejected {
+			w.out.Outputs = nil
+		}
 		w.unlockInputs()
 		leave("")
 	} else {
@@ -96,8 +110,35 @@ func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
 	if ex == nil {
 		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_NOT_YET: this build has no executor %q", w.Stage.Executor)}
 	}
+	began := time.Now()
 	w.result, failure = ex.Execute(ctx, &w.call)
+	w.took = time.Since(began)
+	if failure == nil {
+		failure = executor.Revealed(w.call.Secrets, w.result.Values)
+	}
 	return failure
+}
+
+// evaluation gives what the attempt's expressions see; it is built once.
+func (w *work) evaluation(ctx context.Context, s *Steps) *evaluation {
+	if w.eval == nil {
+		w.eval = &evaluation{ctx: ctx, attempt: w.Attempt, artifacts: s.Artifacts, files: map[string]*file{}}
+	}
+	return w.eval
+}
+
+// conceal hides the stage's secrets in what a failure says.
+func (w *work) conceal(f *events.Failure) {
+	for _, text := range []*string{&f.Reason, &f.Pointer, &f.Expected, &f.Actual} {
+		*text = w.masked(*text)
+	}
+}
+
+func (w *work) masked(text string) string {
+	if len(w.call.Secrets) == 0 {
+		return text
+	}
+	return string(executor.Mask(w.call.Secrets, []byte(text)))
 }
 
 // record copies what the executor left into the event.
@@ -107,7 +148,7 @@ func (w *work) record() {
 	}
 	r := w.result
 	for _, seg := range r.Segments {
-		w.out.Segments = append(w.out.Segments, events.Segment{Name: seg.Name, Duration: seg.Duration})
+		w.out.Segments = append(w.out.Segments, events.Segment{Name: w.masked(seg.Name), Duration: seg.Duration})
 	}
 	w.out.Stdout = events.LogRef{Bytes: r.Stdout.Bytes, Dropped: r.Stdout.Dropped}
 	w.out.Stderr = events.LogRef{Bytes: r.Stderr.Bytes, Dropped: r.Stderr.Dropped}
@@ -131,13 +172,14 @@ func (s *Steps) evidence(ctx context.Context, w *work, f *events.Failure) {
 		}
 	}
 	if len(proof) > 0 {
-		f.Evidence = s.keep(ctx, proof)
+		f.Evidence = s.keep(ctx, w, proof)
 	}
 }
 
-// keep stores evidence, also when the attempt is being cancelled. That it could not be stored is logged and does not
+// keep stores evidence without the stage's secrets, also when the attempt is being cancelled. That it could not be stored is logged and does not
 // change the failure.
-func (s *Steps) keep(ctx context.Context, content []byte) events.Digest {
+func (s *Steps) keep(ctx context.Context, w *work, content []byte) events.Digest {
+	content = executor.Mask(w.call.Secrets, content)
 	info, err := s.Artifacts.Put(context.WithoutCancel(ctx), bytes.NewReader(content))
 	if err != nil {
 		s.Logger.Warn().Err(err).Msg("keep evidence")

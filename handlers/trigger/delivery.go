@@ -20,6 +20,24 @@ type Delivery struct {
 	Params      json.RawMessage   // object, resolved with defaults; empty takes the pipeline's defaults
 	Refused     *Refusal          // set: it is stored as rejected, and there is no run
 	Traceparent string            // W3C trace context
+	Plan        *events.Plan      // of its own; nil takes the pipeline that is registered under the name
+	Child       *Child            // set: a stage of another run starts this one
+	Rerun       *Rerun            // set: it runs an ended run's delivery anew
+}
+
+// Child says whose stage starts a run.
+type Child struct {
+	Parent events.ID
+	Depth  int // runs above the new one
+}
+
+// Rerun says which run is run anew.
+type Rerun struct {
+	Of       events.ID
+	Delivery events.ID // that the run came from: what it brought is read again
+	Kind     string    // of that delivery's trigger
+	Trigger  string
+	From     string // stage from which everything runs anew; empty is all of it
 }
 
 // File is a dropped file whose content is in the artifact store.

@@ -41,7 +41,7 @@ func missing(err error, what string, key fmt.Stringer) error {
 	return nil
 }
 
-const runColumns = `id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason`
+const runColumns = `id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason, waits, parent`
 
 type scanner interface{ Scan(to ...any) error }
 
@@ -74,7 +74,8 @@ func (f fixed) Scan(from any) error {
 
 func scanRun(row scanner) (r storage.RunRow, err error) {
 	err = row.Scan(fixed(r.ID[:]), &r.Pipeline, fixed(r.Plan[:]), &r.State, &r.Sequence, fixed(r.Head[:]), fixed(r.Delivery[:]), fixed(r.Forked[:]),
-		nullable(&r.Sample), nullable(&r.Kind), &r.Created, nullable(&r.Started), nullable(&r.Ended), nullable(&r.Stage), nullable((*string)(&r.Class)), nullable(&r.Reason))
+		nullable(&r.Sample), nullable(&r.Kind), &r.Created, nullable(&r.Started), nullable(&r.Ended), nullable(&r.Stage), nullable((*string)(&r.Class)), nullable(&r.Reason),
+		nullable(&r.Waits), fixed(r.Parent[:]))
 	return r, err
 }
 
@@ -188,9 +189,9 @@ func (s *reads) FindRuns(ctx context.Context, prefix string, limit int) ([]event
 func (s *reads) Stages(ctx context.Context, run events.ID) ([]storage.StageRow, error) {
 	return list(ctx, s, func(row scanner) (r storage.StageRow, err error) {
 		err = row.Scan(fixed(r.Run[:]), &r.Index, &r.Stage, &r.State, &r.Attempt, nullable(&r.Waits), nullable(&r.Started), nullable(&r.Ended),
-			nullable(&r.Due), nullable((*string)(&r.Class)), nullable(&r.Reason))
+			nullable(&r.Due), nullable((*string)(&r.Class)), nullable(&r.Reason), nullable(&r.Item))
 		return r, err
-	}, `SELECT run, idx, stage, state, attempt, waits, started, ended, due, class, reason FROM stages WHERE run = ? ORDER BY idx`, run[:])
+	}, `SELECT run, idx, stage, state, attempt, waits, started, ended, due, class, reason, item FROM stages WHERE run = ? ORDER BY idx`, run[:])
 }
 
 const deliveryColumns = `id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head`

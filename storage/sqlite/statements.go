@@ -20,10 +20,10 @@ const (
 
 var (
 	eventTable = table{columns: 10, insert: `INSERT OR ROLLBACK INTO events (position, topic, stream, seq, id, time, cause, prev, data, sum)`}
-	runTable   = table{columns: 16, insert: `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason)`,
+	runTable   = table{columns: 18, insert: `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason, waits, parent)`,
 		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state,
-			seq = excluded.seq, head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`}
-	stageTable = table{columns: 11, insert: `INSERT INTO stages (run, idx, stage, state, attempt, waits, started, ended, due, class, reason)`,
+			waits = excluded.waits, seq = excluded.seq, head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`}
+	stageTable = table{columns: 12, insert: `INSERT INTO stages (run, idx, stage, state, attempt, waits, started, ended, due, class, reason, item)`,
 		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
 			waits = excluded.waits, started = excluded.started, ended = excluded.ended, due = excluded.due, class = excluded.class, reason = excluded.reason`}
 	deliveryTable = table{columns: 14, insert: `INSERT INTO deliveries (id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head)`,
@@ -56,12 +56,13 @@ func number[T ~int | ~int64](n T) driver.Value {
 
 func (w *writer) bindRun(r *storage.RunRow) {
 	w.bind(r.ID[:], r.Pipeline, r.Plan[:], int64(r.State), int64(r.Sequence), r.Head[:], blob(r.Delivery[:]), blob(r.Forked[:]), //nolint:gosec // small
-		number(r.Sample), text(r.Kind), r.Created, number(r.Started), number(r.Ended), text(r.Stage), text(r.Class), text(r.Reason))
+		number(r.Sample), text(r.Kind), r.Created, number(r.Started), number(r.Ended), text(r.Stage), text(r.Class), text(r.Reason),
+		text(r.Waits), blob(r.Parent[:]))
 }
 
 func (w *writer) bindStage(s *storage.StageRow) {
 	w.bind(s.Run[:], int64(s.Index), s.Stage, int64(s.State), int64(s.Attempt), text(s.Waits), number(s.Started),
-		number(s.Ended), number(s.Due), text(s.Class), text(s.Reason))
+		number(s.Ended), number(s.Due), text(s.Class), text(s.Reason), number(s.Item))
 }
 
 func (w *writer) bindDelivery(d *storage.DeliveryRow) {

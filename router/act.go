@@ -1,0 +1,194 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/trigger"
+	"github.com/apollo-11/apollo/storage"
+)
+
+// acting is what a person wants done with a run: cancel it, continue it, answer for it.
+type acting struct {
+	run   events.ID
+	ended bool // the run has ended: it is folded from the store first
+	do    func(u *unit, l *live) error
+	done  chan error
+}
+
+// What a person may ask for and cannot have.
+var (
+	ErrEnded      = errors.New("the run has ended already")
+	ErrNotFailed  = errors.New("only a run that has failed can be resumed")
+	ErrNotWaiting = errors.New("the stage does not wait for an approval")
+	ErrNoGate     = errors.New("no gate has rejected the stage in its last attempt")
+	ErrNoStage    = errors.New("the run has no such stage")
+)
+
+// act has something done in the loop. It returns once that is durable.
+func (e *Engine) act(ctx context.Context, a *acting) error {
+	a.done = make(chan error, 1)
+	if !e.Ready() || !e.submit(input{act: a}) {
+		return trigger.ErrClosed
+	}
+	select {
+	case err := <-a.done:
+		if errors.Is(err, ErrEnded) {
+			if _, found := e.o.Store.Run(ctx, a.run); found != nil {
+				return found
+			}
+		}
+		return err
+	case <-e.done:
+		return trigger.ErrClosed
+	}
+}
+
+// carryOut does what a person wants, and answers once it is durable.
+func (u *unit) carryOut(a *acting) {
+	l := u.engine.live[a.run]
+	switch {
+	case l != nil && l.run.State.Terminal():
+		a.done <- ErrEnded
+		return
+	case l == nil && a.ended:
+		var err error
+		if l, err = u.takeUp(a.run); err != nil {
+			a.done <- err
+			return
+		}
+	case l == nil:
+		a.done <- ErrEnded
+		return
+	case a.ended:
+		a.done <- ErrNotFailed
+		return
+	}
+	if err := a.do(u, l); err != nil {
+		if a.ended {
+			delete(u.engine.live, a.run)
+		}
+		a.done <- err
+		return
+	}
+	u.replies = append(u.replies, func(err error) { a.done <- err })
+}
+
+// takeUp folds a run that has ended.
+func (u *unit) takeUp(id events.ID) (*live, error) {
+	row, err := u.engine.o.Store.Run(context.Background(), id)
+	if err != nil {
+		return nil, err
+	}
+	if row.State != events.Failed {
+		return nil, ErrNotFailed
+	}
+	if err := u.engine.load(context.Background(), &row); err != nil {
+		return nil, err
+	}
+	return u.engine.live[id], nil
+}
+
+// Cancel asks a run to end. It returns once the wish is durable: the stages end afterwards, each when its processes are
+// gone. storage.ErrNotFound and ErrEnded are told apart.
+func (e *Engine) Cancel(ctx context.Context, run events.ID, actor, reason string) error {
+	return e.act(ctx, &acting{run: run, do: func(u *unit, l *live) error {
+		if l.run.Cancelling() {
+			return nil
+		}
+		return u.append(l.run, &events.Event{Stream: run, Type: events.RunCancelRequested, Data: events.Data{Reason: reason, Actor: actor}})
+	}})
+}
+
+// Opening names a stage, or an instance of a foreach stage, whose gate is opened.
+type Opening struct {
+	Stage string
+	Item  int
+}
+
+// Resume continues a failed run on its own plan: what has completed is not done again. The gates that are named are
+// opened: the outputs that they had rejected are their stages'. It returns once that is durable.
+func (e *Engine) Resume(ctx context.Context, run events.ID, actor, reason string, open ...Opening) error {
+	return e.act(ctx, &acting{run: run, ended: true, do: func(u *unit, l *live) error {
+		for _, o := range open {
+			i, ok := l.run.Find(o.Stage, o.Item)
+			if !ok {
+				return fmt.Errorf("%w: %s", ErrNoStage, o.Stage)
+			}
+			if s := &l.run.Stages[i]; s.State != events.Failed || s.Last == nil || s.Last.Class != events.GateRejected {
+				return fmt.Errorf("%w: %s", ErrNoGate, o.Stage)
+			}
+		}
+		if err := u.append(l.run, &events.Event{Stream: run, Type: events.RunResumed, Data: events.Data{Reason: reason, Actor: actor}}); err != nil {
+			return err
+		}
+		for _, o := range open {
+			u.must(l, &events.Event{Stream: run, Type: events.StageGateOpened,
+				Data: events.Data{Stage: o.Stage, Item: o.Item, Reason: reason, Actor: actor}})
+		}
+		return nil
+	}})
+}
+
+// Answer is what a person says to a stage that waits for an approval.
+type Answer struct {
+	Stage   string
+	Item    int
+	Approve bool
+	Actor   string
+	Reason  string
+	Form    json.RawMessage // object; empty when nothing is asked
+}
+
+// Answer records a person's answer. allowed is told the stage and says whether this person may give that answer. It
+// returns once the answer is durable.
+func (e *Engine) Answer(ctx context.Context, run events.ID, a Answer, allowed func(*events.Stage) error) error {
+	return e.act(ctx, &acting{run: run, do: func(u *unit, l *live) error {
+		i, ok := l.run.Find(a.Stage, a.Item)
+		if !ok {
+			return fmt.Errorf("%w: %s", ErrNoStage, a.Stage)
+		}
+		if s := &l.run.Stages[i]; s.State != events.Pending || s.Waits != "approval" || l.run.Cancelling() {
+			return fmt.Errorf("%w: %s is %s", ErrNotWaiting, a.Stage, l.run.Stages[i].State)
+		}
+		if err := allowed(l.run.StageOf(i)); err != nil {
+			return err
+		}
+		t := events.StageRejected
+		if a.Approve {
+			t = events.StageApproved
+		}
+		return u.append(l.run, &events.Event{Stream: run, Type: t,
+			Data: events.Data{Stage: a.Stage, Item: a.Item, Actor: a.Actor, Reason: a.Reason, Answer: a.Form}})
+	}})
+}
+
+// Rerun starts a new run on an ended run's plan and delivery, with other parameters where some are given. With a stage,
+// what completed and does not lie at or below it is taken over.
+func (e *Engine) Rerun(ctx context.Context, of events.ID, from string, params json.RawMessage) (trigger.Receipt, error) {
+	row, err := e.o.Store.Run(ctx, of)
+	if err != nil {
+		return trigger.Receipt{}, err
+	}
+	b, err := e.o.Store.Plan(ctx, row.Plan)
+	if err != nil {
+		return trigger.Receipt{}, err
+	}
+	plan, err := events.DecodePlan(b)
+	if err != nil {
+		return trigger.Receipt{}, err
+	}
+	log, err := e.o.Store.Events(ctx, of, 0, 1)
+	if err != nil || len(log) == 0 {
+		return trigger.Receipt{}, errors.Join(err, storage.ErrNotFound)
+	}
+	created := &log[0].Data
+	if len(params) == 0 {
+		params = created.Params
+	}
+	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan,
+		Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: from}})
+}

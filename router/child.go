@@ -1,0 +1,130 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/handlers/stage"
+	"github.com/apollo-11/apollo/handlers/trigger"
+)
+
+// children tells those who wait for the end of a run.
+type children struct {
+	mu      sync.Mutex
+	waiting map[events.ID][]chan struct{}
+}
+
+// watch gives a channel that is closed once the run has ended and that is durable. A run that has ended already is not
+// told of: look after calling.
+func (c *children) watch(run events.ID) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting = map[events.ID][]chan struct{}{}
+	}
+	ch := make(chan struct{})
+	c.waiting[run] = append(c.waiting[run], ch)
+	return ch
+}
+
+func (c *children) ended(runs []events.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		return
+	}
+	for _, run := range runs {
+		for _, ch := range c.waiting[run] {
+			close(ch)
+		}
+		delete(c.waiting, run)
+	}
+}
+
+// StartChild implements executor.Runs. The key makes it the same run however often a stage that was interrupted asks.
+func (e *Engine) StartChild(ctx context.Context, c executor.Child) (events.ID, error) {
+	receipt, err := e.Accept(ctx, &trigger.Delivery{Kind: "pipeline", Trigger: "stage:" + c.Key, Pipeline: c.Plan.Pipeline, Key: c.Key, Params: c.Params,
+		Plan: c.Plan, Child: &trigger.Child{Parent: c.Parent, Depth: c.Depth}})
+	if err != nil {
+		return events.ID{}, err
+	}
+	if receipt.Run.IsZero() {
+		return events.ID{}, fmt.Errorf("%s: %s", receipt.Code, receipt.Reason)
+	}
+	return receipt.Run, nil
+}
+
+// CancelChild implements executor.Runs.
+func (e *Engine) CancelChild(ctx context.Context, run events.ID, reason string) error {
+	if err := e.Cancel(ctx, run, "", reason); err != nil && !errors.Is(err, ErrEnded) {
+		return err
+	}
+	return nil
+}
+
+// WaitChild implements executor.Runs.
+func (e *Engine) WaitChild(ctx context.Context, id events.ID) (executor.ChildEnd, error) {
+	for {
+		ended := e.children.watch(id)
+		row, err := e.o.Store.Run(ctx, id)
+		if err != nil {
+			return executor.ChildEnd{}, err
+		}
+		if row.State.Terminal() {
+			return e.childEnd(ctx, id, row.Plan)
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return executor.ChildEnd{}, context.Cause(ctx)
+		case <-e.done:
+			return executor.ChildEnd{}, trigger.ErrClosed
+		}
+	}
+}
+
+// childEnd folds a run that has ended and evaluates its plan's outputs.
+func (e *Engine) childEnd(ctx context.Context, id events.ID, digest events.Digest) (executor.ChildEnd, error) {
+	b, err := e.o.Store.Plan(ctx, digest)
+	if err != nil {
+		return executor.ChildEnd{}, err
+	}
+	plan, err := events.DecodePlan(b)
+	if err != nil {
+		return executor.ChildEnd{}, err
+	}
+	g, err := events.NewGraph(plan, digest)
+	if err != nil {
+		return executor.ChildEnd{}, err
+	}
+	run, err := e.refold(g, id, nil)
+	if err != nil {
+		return executor.ChildEnd{}, err
+	}
+	end := executor.ChildEnd{State: run.State, Class: run.Class, Stage: run.Culprit, Reason: run.Reason}
+	if run.State != events.Completed {
+		return end, nil
+	}
+	l := &live{run: run}
+	a := &stage.Attempt{Run: id, Plan: plan, Stage: &events.Stage{}, Params: run.Params, Upstream: map[string]*stage.Upstream{},
+		Logical: time.Unix(0, run.Created).UTC(), Delivery: func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, run.Delivery) }}
+	for i := range plan.Stages {
+		a.Upstream[plan.Stages[i].Name] = l.upstream(i)
+	}
+	end.Outputs = map[string]events.Result{}
+	for _, o := range plan.Outputs {
+		v, err := e.o.Conditions.Value(ctx, a, o.From)
+		if err != nil {
+			return end, fmt.Errorf("the output %s of the pipeline %s: %w", o.Role, plan.Pipeline, err)
+		}
+		if end.Outputs[o.Role], err = stage.ResultOf(v); err != nil {
+			return end, fmt.Errorf("the output %s of the pipeline %s: %w", o.Role, plan.Pipeline, err)
+		}
+	}
+	return end, nil
+}
