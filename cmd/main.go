@@ -12,6 +12,7 @@ import (
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/plugin"
+	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/router"
 )
@@ -60,6 +61,8 @@ type app struct {
 	color     string // auto, always, never
 	langTag   string
 	httpAllow string // hosts and networks besides the public internet that http stages may reach, with commas
+
+	configured schedule.Budget // what flags and variables say of the budget
 }
 
 // Main runs the command line of this process and ends it with the exit code.
@@ -121,5 +124,5 @@ func (a *app) checkFlags() error {
 	if _, ok := lang.Match(orText(a.langTag, lang.English)); !ok {
 		return a.choice("--lang", a.langTag, "en, zh")
 	}
-	return nil
+	return a.checkBudget()
 }

@@ -96,7 +96,8 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
-	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
+	_, stages := a.budget()
+	o := router.Options{Budget: stages, Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
 		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, logger) }}
 	if a.tune != nil {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -17,7 +16,8 @@ import (
 )
 
 func (a *app) checkOptions() configs.Options {
-	o := configs.Options{LookPath: exec.LookPath, CheckFiles: true, Machine: configs.Machine{Cores: float64(runtime.NumCPU())}}
+	machine, stages := a.budget()
+	o := configs.Options{LookPath: exec.LookPath, CheckFiles: true, Machine: machineOf(machine), Budget: machineOf(stages)}
 	o.DataDir, _ = filepath.Abs(a.data)
 	o.Tasks = make([]string, 0, len(a.tasks))
 	for name := range a.tasks {

@@ -32,6 +32,7 @@ func (a *app) commands() []entry {
 		{"events", a.eventsCommand},
 		{"inbox", a.inboxCommand},
 		{"replay", a.replayCommand},
+		{"estimate", a.estimateCommand},
 		{"store", a.storeCommand},
 		{"explain", a.explainCommand},
 		{"bench", a.benchCommand},

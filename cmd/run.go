@@ -40,6 +40,7 @@ func (a *app) runCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.detach, "detach", false, "flag.detach")
 	c.Flags().BoolVar(&f.wait, "wait", false, "flag.wait")
 	c.Flags().StringVar(&a.httpAllow, "http-allow", "", "flag.httpallow")
+	a.budgetFlags(c)
 	c.ValidArgsFunction = a.completePipelines
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if f.detach && f.wait {

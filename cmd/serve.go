@@ -34,6 +34,7 @@ func (a *app) serveCommand() *cobra.Command {
 	level := c.Flags().String("log-level", "info", "flag.loglevel")
 	c.Flags().StringVar(&a.httpAllow, "http-allow", "", "flag.httpallow")
 	drain := c.Flags().Duration("drain", drainLimit, "flag.drain")
+	a.budgetFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, err := zerolog.ParseLevel(*level)
 		if err != nil {

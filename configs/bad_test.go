@@ -129,6 +129,9 @@ var badFiles = []badFile{
 		options: Options{LookPath: func(string) (string, error) { return "", errors.New("no") }}},
 	{name: "34 memory", src: head + "    resources: {memory: 64Gi, cpu: 2}\n", want: []string{"5:25 E_RESOURCE"}, says: []string{"64Gi", "8Gi"},
 		options: Options{Machine: Machine{Cores: 2, Memory: 8 << 30}}},
+	{name: "34 budget", src: head + "    resources: {memory: 12Gi, disk: 7Gi, cpu: 1.5, network: 2Mbps}\n", want: []string{"5:25 E_RESOURCE", "5:47 E_RESOURCE", "5:61 E_RESOURCE"},
+		says:    []string{"12Gi of memory, and stages may use 11.2Gi of this machine's 16Gi", "at most 11.2Gi"},
+		options: Options{Machine: Machine{Cores: 2, Memory: 16 << 30, Disk: 10 << 30}, Budget: Machine{Cores: 1.4, Memory: 11<<30 + 256<<20, Disk: 7 << 30, Network: 1e6}}},
 }
 
 func nestedMaps(depth int) string {

@@ -45,6 +45,7 @@ type attempt struct {
 	spares  *spares
 	fifo    fifo
 	marks   segmentMarks
+	limits  limits
 	wake    *waker
 	buf     []byte
 
@@ -128,7 +129,11 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		files = append(files, p.dialogue.Program.Fd())
 	}
 	var failure *events.Failure
-	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, files)
+	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, files, &a.limits)
+	if failure != nil && a.limits.group != nil { // a sandbox may allow groups, and not the call that starts a process in one
+		a.limits.ungroup()
+		a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, files, &a.limits)
+	}
 	a.tree.leader = a.proc.pid
 	return failure
 }
@@ -286,6 +291,9 @@ func (a *attempt) settled(now time.Time) bool {
 // signal reaches the whole tree: the stage's process group at one blow, and one by one what has left it.
 func (a *attempt) signal(sig unix.Signal) {
 	members := a.tree.living()
+	if sig == unix.SIGKILL {
+		a.limits.group.kill()
+	}
 	_ = unix.Kill(-a.proc.pid, sig) // the leader is not waited for yet, so the number is still its own
 	for _, m := range members {
 		if a.exited && a.stopped == nil {
@@ -335,24 +343,30 @@ func (a *attempt) finish(result *Result) *events.Failure {
 	if a.exited {
 		status, result.Usage = a.proc.wait()
 	}
+	if peak := a.limits.group.peak(); peak > 0 {
+		result.Usage.MaxRSS = peak
+	}
 	if len(a.stuck) > 0 {
 		return &events.Failure{Class: events.System, Actual: "pid " + strings.Join(a.stuck, ", "),
 			Reason: "processes of the stage survived KILL; the kernel holds them"}
 	}
-	return outcome(status, a.stopped)
+	failure := outcome(status, a.stopped)
+	a.limits.explain(failure, a.call, result)
+	return failure
 }
 
 // wait collects the leader, which is a zombie by now.
 func (p process) wait() (unix.WaitStatus, Usage) {
 	var status unix.WaitStatus
 	var ru, own unix.Rusage
+	read, written := moved(p.pid)
 	for {
 		if _, err := unix.Wait4(p.pid, &status, 0, &ru); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	leaders.Delete(p.pid)
-	usage := Usage{User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano())}
+	usage := Usage{User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano()), Read: read, Written: written}
 	if unix.Getrusage(unix.RUSAGE_SELF, &own) == nil && ru.Maxrss > own.Maxrss {
 		usage.MaxRSS = ru.Maxrss << 10
 	}

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -69,6 +70,15 @@ func BenchmarkTask(b *testing.B) {
 	for b.Loop() {
 		if _, failure := tasks.Execute(context.Background(), c); failure != nil {
 			b.Fatal(failure)
+		}
+	}
+}
+
+// BenchmarkMoved is what the count of bytes adds to a stage.
+func BenchmarkMoved(b *testing.B) {
+	for b.Loop() {
+		if read, _ := moved(os.Getpid()); read == 0 {
+			b.Fatal("nothing was read")
 		}
 	}
 }

@@ -81,12 +81,13 @@ type Segment struct {
 type Usage struct {
 	User   time.Duration
 	System time.Duration
-	// MaxRSS is the largest resident set of one process, in bytes. It is 0 when no process grew beyond the engine's
-	// own peak: until a new process has loaded its program the kernel charges it with the engine's memory, and
-	// anything below that cannot be told apart.
+	// MaxRSS is the peak of memory in bytes: of the whole tree where a control group holds it, else the largest
+	// resident set of one process. That one is 0 when no process grew beyond the engine's own peak: until a new process
+	// has loaded its program the kernel charges it with the engine's memory, and anything below that cannot be told
+	// apart.
 	MaxRSS int64
-	// Read and Written are bytes that went through read and write calls, files and pipes alike; 0 where the system does
-	// not say.
+	// Read and Written are bytes that went through read and write calls of the process and of all descendants that were
+	// waited for, files and pipes alike; 0 where the system does not say.
 	Read, Written int64
 }
 

@@ -47,14 +47,18 @@ var devNull = sync.OnceValues(func() (int, error) {
 	return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
-// start runs the program in its own session. The thread must be locked until the process has ended, since the kernel
-// ends the process with the thread that started it, not with the engine.
-func (p program) start(dir string, env []string, files []uintptr) (process, *events.Failure) {
+// start runs the program in its own session and within its limits. The thread must be locked until the process has ended,
+// since the kernel ends the process with the thread that started it, not with the engine.
+func (p program) start(dir string, env []string, files []uintptr, l *limits) (process, *events.Failure) {
 	pid, pidfd := 0, -1
+	sys := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd, Ptrace: l.held()}
+	if l.group != nil {
+		sys.UseCgroupFD, sys.CgroupFD = true, l.group.fd
+	}
 	err := withUmask(0o022, func() (err error) {
 		pid, err = syscall.ForkExec(p.path, p.args, &syscall.ProcAttr{
 			Dir: dir, Env: env, Files: files,
-			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
+			Sys: sys,
 		})
 		return err
 	})
@@ -63,13 +67,28 @@ func (p program) start(dir string, env []string, files []uintptr) (process, *eve
 	}
 	leaders.Store(pid, struct{}{})
 	first(pid)
+	started := process{pid: pid, pidfd: pidfd}
 	if pidfd < 0 {
-		_ = unix.Kill(pid, unix.SIGKILL)
-		_, _ = unix.Wait4(pid, nil, 0, nil)
-		leaders.Delete(pid)
+		started.discard()
 		return process{pidfd: -1}, systemFailure("follow a process", errors.New("the kernel has no pidfd, Linux 5.4 is required"))
 	}
-	return process{pid: pid, pidfd: pidfd}, nil
+	if l.held() {
+		if err := l.hold(pid); err != nil {
+			started.discard()
+			return process{pidfd: -1}, systemFailure("limit a process", err)
+		}
+	}
+	return started, nil
+}
+
+// discard ends a process that cannot be supervised.
+func (p process) discard() {
+	_ = unix.Kill(p.pid, unix.SIGKILL)
+	_, _ = unix.Wait4(p.pid, nil, 0, nil)
+	leaders.Delete(p.pid)
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd)
+	}
 }
 
 // name is what people know the program by.

@@ -24,7 +24,7 @@ type Orphan struct {
 // KillOrphans ends every process that an earlier engine of the same owner started and left behind, with everything
 // below it, and returns when they are gone. It is for the start of an engine, before it starts any stage: whatever
 // bears the owner's mark then has lost its supervisor. Processes of other owners, this one and those above it are left
-// alone. It fails when ctx ends first.
+// alone. Control groups that the dead engine left go too. It fails when ctx ends first.
 func KillOrphans(ctx context.Context, owner string) ([]Orphan, error) {
 	var killed []Orphan
 	known := make(map[int]uint64)
@@ -39,7 +39,7 @@ func KillOrphans(ctx context.Context, owner string) ([]Orphan, error) {
 		}
 		if len(found) == 0 {
 			if unsure++; sure || unsure > unsureLooks {
-				return killed, nil
+				return killed, removeGroups(ctx, owner)
 			}
 		}
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/apollo-11/apollo/events"
 )
@@ -13,10 +14,11 @@ import (
 type supervisor struct {
 	owner  string
 	spares spares
+	groups func() groups // found once, when a stage first asks for resources
 }
 
 func newSupervisor(s Settings) *supervisor {
-	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}}
+	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}, groups: sync.OnceValue(func() groups { return openGroups(s.Owner) })}
 }
 
 // supervise runs a program as an attempt of the call and returns when nothing of it is left.
@@ -52,6 +54,10 @@ func (s *supervisor) carryOut(ctx context.Context, c *Call, p program, env *envi
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
 	a := &attempt{ctx: ctx, call: c, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
+	if c.Resources != nil {
+		a.limits = newLimits(c, s.groups())
+		defer a.limits.group.remove()
+	}
 	runtime.LockOSThread()
 	failure = a.run(p, env.list(), result)
 	runtime.UnlockOSThread()

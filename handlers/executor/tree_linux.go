@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName is the variable by which processes of an attempt are found: owner/run/stage/attempt.
+// markName is the variable by which processes of an attempt are found: owner/run/stage/attempt, with
+// the stage as Call.Label gives it.
 const markName = "APOLLO_MARK"
 
 // leaders holds the pids of all stages' own processes that have not been waited for. Nobody else may collect them.

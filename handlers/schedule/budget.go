@@ -23,7 +23,7 @@ type Budget struct {
 	taken amounts
 }
 
-// amounts are thousandths of a core, bytes of memory, bytes of disk, bits a second, in the order of dimensions.
+// amounts are thousandths of a core, bytes of memory, bytes of disk and bits a second, in the order of dimensions.
 type amounts [4]int64
 
 // dimension is how one of the amounts is spoken of.

@@ -51,6 +51,12 @@ func TestBudgetIsExact(t *testing.T) {
 	if ok, _ := b.Fits(&events.Resources{CPU: 0.0001}); ok {
 		t.Error("more than one core fits into one")
 	}
+	for _, n := range []float64{1.001, 0.57, 1.4, 8.2} { // of which 1000 times is a hair off
+		b := schedule.Budget{CPU: n}
+		if ok, lacking := b.Fits(&events.Resources{CPU: n}); !ok {
+			t.Errorf("%v cores do not fit into as many: %s", n, lacking)
+		}
+	}
 }
 
 func TestBudgetOfAMachine(t *testing.T) {
@@ -93,6 +99,9 @@ func TestBudgetIsAModelOfWhatIsTaken(t *testing.T) {
 				i := rapid.IntRange(0, len(holders)-1).Draw(t, "who")
 				b.Give(holders[i])
 				holders = append(holders[:i], holders[i+1:]...)
+				if sum := memoryOf(holders); empty.Memory > 0 && b.Taken().Memory != sum {
+					t.Fatalf("%d bytes are taken, and held are %d", b.Taken().Memory, sum)
+				}
 				continue
 			}
 			ask := anyRequest(t)
@@ -109,6 +118,9 @@ func TestBudgetIsAModelOfWhatIsTaken(t *testing.T) {
 				holders = append(holders, ask)
 			}
 			within(t, &empty, b.Taken())
+			if sum := memoryOf(holders); empty.Memory > 0 && b.Taken().Memory != sum {
+				t.Fatalf("%d bytes are taken, and held are %d", b.Taken().Memory, sum)
+			}
 		}
 		for _, h := range holders {
 			b.Give(h)
@@ -117,6 +129,13 @@ func TestBudgetIsAModelOfWhatIsTaken(t *testing.T) {
 			t.Fatalf("all was given back, and %+v is taken", b.Taken())
 		}
 	})
+}
+
+func memoryOf(holders []*events.Resources) (sum int64) {
+	for _, h := range holders {
+		sum += h.Memory
+	}
+	return sum
 }
 
 // within wants what is taken to be no less than nothing and no more than there is.
