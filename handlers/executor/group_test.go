@@ -157,7 +157,12 @@ func (a *attempt) test(t *testing.T, c *Call) (*Result, *events.Failure) {
 		t.Fatal(failure)
 	}
 	s := NewShell(Settings{Owner: owner}).supervisor
-	return s.attend(t.Context(), c, p, a.limits)
+	env, failure := newEnviron(c, s.mark(c))
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	r, failure, _ := s.attend(t.Context(), c, p, env, a.limits)
+	return r, failure
 }
 
 func TestAGroupIsKilledWhole(t *testing.T) {

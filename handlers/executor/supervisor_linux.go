@@ -41,6 +41,16 @@ func (s *supervisor) mark(c *Call) string {
 
 // carryOut is supervise in an environment that is made already. ended says that the program ended by itself.
 func (s *supervisor) carryOut(ctx context.Context, c *Call, p program, env *environ) (result *Result, failure *events.Failure, ended bool) {
+	if c.Resources == nil {
+		return s.attend(ctx, c, p, env, limits{})
+	}
+	l := newLimits(c, s.groups())
+	defer l.group.remove()
+	return s.attend(ctx, c, p, env, l)
+}
+
+// attend is carryOut within limits that are made already.
+func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *environ, l limits) (result *Result, failure *events.Failure, ended bool) {
 	result = new(Result)
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err), false
@@ -53,11 +63,7 @@ func (s *supervisor) carryOut(ctx context.Context, c *Call, p program, env *envi
 		return result, systemFailure("make the named pipe of the segments", err), false
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
-	a := &attempt{ctx: ctx, call: c, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
-	if c.Resources != nil {
-		a.limits = newLimits(c, s.groups())
-		defer a.limits.group.remove()
-	}
+	a := &attempt{ctx: ctx, limits: l, call: c, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
 	runtime.LockOSThread()
 	failure = a.run(p, env.list(), result)
 	runtime.UnlockOSThread()
