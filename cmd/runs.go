@@ -20,6 +20,8 @@ type runRowJSON struct {
 	StartedAt string `json:"started_at"`
 	EndedAt   string `json:"ended_at"`
 	Duration  int64  `json:"duration_ms"`
+	WaitsFor  string `json:"waits_for,omitempty"`
+	Parent    string `json:"parent,omitempty"`
 	Stage     string `json:"stage,omitempty"`
 	Class     string `json:"class,omitempty"`
 	Reason    string `json:"reason,omitempty"`
@@ -75,7 +77,10 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	all := make([]runRowJSON, len(rows))
 	for i, r := range rows {
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
-			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
+			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
+		if !r.Parent.IsZero() {
+			all[i].Parent = r.Parent.String()
+		}
 		if r.Ended > 0 {
 			all[i].Duration = max(0, r.Ended-r.Created) / 1e6
 		}
@@ -88,8 +93,11 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	return list(a, all, a.heads("run", "pipeline", "state", "trigger", "created", "duration", "why"), func(r runRowJSON) []string {
 		n++
 		why := r.Class
-		if r.Stage != "" {
+		switch {
+		case r.Stage != "":
 			why = r.Stage + ": " + r.Class
+		case r.WaitsFor != "":
+			why = a.because(r.WaitsFor, "")
 		}
 		return []string{r.Run, r.Pipeline, a.state(rows[n].State), r.Trigger, a.ago(rows[n].Created), span(rows[n].Created, rows[n].Ended), why}
 	})
