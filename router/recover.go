@@ -211,6 +211,7 @@ func (u *unit) cancelFirst() {
 	for _, e := range u.engine.cancelFirst {
 		if l := u.engine.live[e.Stream]; l != nil && !l.run.Cancelling() {
 			u.must(l, e)
+			u.cascade()
 		}
 	}
 	u.engine.cancelFirst = nil
