@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -23,6 +24,11 @@ type expectation struct {
 			Path, Body string
 			Headers    map[string]string
 		}
+	}
+	Answers []struct { // of people, in the order in which they are asked
+		Stage, Reason string
+		Approve       bool
+		Fields        map[string]string
 	}
 	State, Class string
 	Stages       map[string]struct {
@@ -63,10 +69,14 @@ func runExample(t *testing.T, source string) {
 	if err := yaml.UnmarshalWithOptions(text, &want, yaml.Strict()); err != nil {
 		t.Fatal(err)
 	}
-	if want.Start.File != nil || want.Start.Webhook != nil {
+	switch {
+	case want.Start.File != nil || want.Start.Webhook != nil:
 		s.serve()
 		s.arrives(dir, &want)
-	} else {
+	case len(want.Answers) > 0:
+		s.serve()
+		s.answers(s.detach(filepath.Join(dir, "pipeline.yaml")), &want)
+	default:
 		args := []string{"run", filepath.Join(dir, "pipeline.yaml"), "-o", "json"}
 		if want.Start.Manual != nil {
 			for k, v := range want.Start.Manual.Params {
@@ -77,7 +87,13 @@ func runExample(t *testing.T, source string) {
 			t.Logf("apollo run: exit %d\n%s%s", code, out, errs)
 		}
 	}
-	s.compare(s.show("latest"), &want)
+	for _, r := range s.runs() {
+		if r.Parent == "" { // the others are runs of its stages
+			s.compare(s.show(r.Run), &want)
+			return
+		}
+	}
+	t.Error("there is no run")
 }
 
 // arrives makes what the example expects arrive at the server, and waits for the run's end and the server's.
@@ -99,11 +115,28 @@ func (s *site) arrives(dir string, want *expectation) {
 	}
 	eventually(s.t, "the run has ended", func() bool {
 		rows := s.runs()
-		return len(rows) == 1 && rows[0].EndedAt != ""
+		return len(rows) > 0 && !slices.ContainsFunc(rows, func(r runView) bool { return r.EndedAt == "" })
 	})
 	if code := s.stop(); code != 0 {
 		s.t.Fatalf("serve: exit %d\n%s", code, s.stderr)
 	}
+}
+
+// answers gives the answers of the example when they are asked for, and waits for the run's end.
+func (s *site) answers(run string, want *expectation) {
+	s.t.Helper()
+	for _, a := range want.Answers {
+		s.waits(run, a.Stage)
+		args := []string{"reject", run, a.Stage, "--reason", a.Reason}
+		if a.Approve {
+			args[0] = "approve"
+			for k, v := range a.Fields {
+				args = append(args, "--field", k+"="+v)
+			}
+		}
+		s.must(args...)
+	}
+	s.ends(run)
 }
 
 func (s *site) compare(got runView, want *expectation) {
@@ -113,7 +146,7 @@ func (s *site) compare(got runView, want *expectation) {
 	}
 	stages := map[string]stageView{}
 	for _, st := range got.Stages {
-		stages[st.Stage] = st
+		stages[(&events.Stage{Name: st.Stage}).Label(st.Item)] = st
 	}
 	for name, w := range want.Stages {
 		st := stages[name]
