@@ -56,7 +56,7 @@ var languages = map[string]language{
 	"dot": {
 		head: "digraph {\n  rankdir=LR\n  node [shape=box]\n", end: "}\n",
 		node: "  s%d [label=\"%s\"]\n", asks: "  s%d [label=\"%s\" shape=hexagon]\n", each: "  s%d [label=\"%s\" peripheries=2]\n",
-		strong: "  s%d -> s%d\n", weak: "  s%d -> s%d [style=dashed constraint=false]\n",
+		strong: "  s%d -> s%d\n", weak: "  s%d -> s%d [style=dashed]\n",
 		newline: `\n`, escape: strings.NewReplacer(`\`, `\\`, `"`, `\"`),
 	},
 	"mermaid": {
