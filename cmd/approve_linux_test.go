@@ -36,7 +36,7 @@ func (s *site) dialAs(uid int) (net.Conn, error) {
 			}
 		}
 		var err error
-		c, err = net.Dial("unix", path) //nolint:noctx // it is there at once or not at all
+		c, err = net.Dial("unix", path)
 		done <- err
 	}()
 	return c, <-done

@@ -42,11 +42,12 @@ func (a *app) check(c *events.Check) string {
 	case !c.Holds:
 		mark = a.paint(bad, "✖ "+a.say.T("check.fails"))
 	}
-	text := fmt.Sprintf("  %s %s  %s\n", screen.FillRight(c.Kind, 10), line(c.Expr), mark)
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s %s  %s\n", screen.FillRight(c.Kind, 10), line(c.Expr), mark)
 	var inputs map[string]json.RawMessage
 	_ = json.Unmarshal(c.Inputs, &inputs) // what cannot be read has nothing to show
 	for _, path := range slices.Sorted(maps.Keys(inputs)) {
-		text += "             " + a.paint(dim, line(path+" = "+string(inputs[path]))) + "\n"
+		fmt.Fprintf(&b, "             %s\n", a.paint(dim, line(path+" = "+string(inputs[path]))))
 	}
-	return text
+	return b.String()
 }

@@ -102,9 +102,9 @@ func (l *language) shape(s *events.Stage) string {
 }
 
 func (l *language) label(s *events.Stage) string {
-	text := l.escape.Replace(s.Name)
+	lines := []string{l.escape.Replace(s.Name)}
 	for _, said := range settled(s) {
-		text += l.newline + l.escape.Replace(strings.TrimSpace(said.what+" "+line(said.text)))
+		lines = append(lines, l.escape.Replace(strings.TrimSpace(said.what+" "+line(said.text))))
 	}
-	return text
+	return strings.Join(lines, l.newline)
 }

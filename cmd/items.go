@@ -58,8 +58,9 @@ func itemRank(s *events.Stand) int {
 		return rankRunning + 2
 	case events.Cancelled:
 		return rankRunning + 3
+	default:
+		return rankRunning + 4
 	}
-	return rankRunning + 4
 }
 
 // itemLabel names an instance by its number and, when it is small, its item.
@@ -82,7 +83,7 @@ func (a *app) counted(v *view, places []int) string {
 	var parts []string
 	for s, count := range n {
 		if count > 0 {
-			parts = append(parts, fmt.Sprintf("%s ×%d", a.state(events.State(s)), count)) //nolint:gosec // an index of the states
+			parts = append(parts, fmt.Sprintf("%s ×%d", a.state(events.State(s)), count))
 		}
 	}
 	return strings.Join(parts, "  ")

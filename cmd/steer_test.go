@@ -337,7 +337,7 @@ stages:
 	s.healthy()
 }
 
-// waits waits until a stage waits for a person.
+// waits returns once a stage is waiting for a person.
 func (s *site) waits(run, stage string) {
 	s.t.Helper()
 	eventually(s.t, stage+" waits for a person", func() bool {

@@ -145,7 +145,7 @@ func TestPeerIsWhoConnected(t *testing.T) {
 	}
 	defer l.Close()
 	c := &control{}
-	server := &http.Server{Handler: api(c, &growing{}, nil), ConnContext: web.WithPeer} //nolint:gosec // a test's
+	server := &http.Server{Handler: api(c, &growing{}, nil), ConnContext: web.WithPeer}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
