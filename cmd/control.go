@@ -18,7 +18,6 @@ import (
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/handlers/web"
 	"github.com/apollo-11/apollo/router"
-	"github.com/apollo-11/apollo/storage"
 )
 
 // StartRun implements web.Control: the same path for a run in this process and for one through another.
@@ -155,18 +154,6 @@ func (n *node) acceptOnce(ctx context.Context, plan *events.Plan, d *trigger.Del
 		err = errors.Join(err, n.engine.Register(known))
 	}
 	return receipt, err
-}
-
-// CancelRun implements web.Control.
-func (n *node) CancelRun(ctx context.Context, run events.ID, reason string) error {
-	err := n.engine.Cancel(ctx, run, "", reason)
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		return &web.ErrStatus{Status: http.StatusNotFound, Err: err}
-	case errors.Is(err, router.ErrEnded):
-		return &web.ErrStatus{Status: http.StatusConflict, Err: err}
-	}
-	return err
 }
 
 // Ready implements web.Control.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -24,7 +25,7 @@ type expectation struct {
 			Headers    map[string]string
 		}
 	}
-	Answers      []answering
+	Answers      []answering // of people, in the order in which they are asked
 	State, Class string
 	Stages       map[string]struct {
 		State, Class string
@@ -74,26 +75,30 @@ func (s *site) carryOut(dir string, want *expectation) (run string) {
 	if want.Start.File != nil || want.Start.Webhook != nil {
 		s.serve()
 		s.arrives(dir, want)
-		return "latest"
+		runs := slices.DeleteFunc(s.runs(), func(r runView) bool { return r.Parent != "" }) // those are runs of its stages
+		if len(runs) != 1 {
+			s.t.Fatalf("%d runs", len(runs))
+		}
+		return runs[0].Run
 	}
-	args := []string{"run", filepath.Join(dir, "pipeline.yaml"), "-o", "json"}
+	var params []string
 	if want.Start.Manual != nil {
 		for k, v := range want.Start.Manual.Params {
-			args = append(args, "--param", k+"="+v)
+			params = append(params, "--param", k+"="+v)
 		}
 	}
-	said := make(chan string, 1)
-	go func() {
-		out, errs, code := s.apollo(args...)
-		if errs != "" {
-			s.t.Logf("apollo run: exit %d\n%s", code, errs)
-		}
-		said <- out
-	}()
-	for _, a := range want.Answers {
-		s.answer(a)
+	definition := filepath.Join(dir, "pipeline.yaml")
+	if len(want.Answers) > 0 {
+		s.serve()
+		run = s.detach(definition, params...)
+		s.answers(run, want)
+		return run
 	}
-	return decode[runView](s.t, <-said).Run
+	out, errs, code := s.apollo(append([]string{"run", definition, "-o", "json"}, params...)...)
+	if errs != "" {
+		s.t.Logf("apollo run: exit %d\n%s", code, errs)
+	}
+	return decode[runView](s.t, out).Run
 }
 
 // answering is what a person says to an approval.
@@ -102,20 +107,6 @@ type answering struct {
 	Approve bool
 	Fields  map[string]string
 	Reason  string
-}
-
-// answer waits until the stage asks, and answers.
-func (s *site) answer(a answering) {
-	s.t.Helper()
-	verb := map[bool]string{true: "approve", false: "reject"}[a.Approve]
-	args := []string{verb, "latest", a.Stage, "--reason", a.Reason}
-	for k, v := range a.Fields {
-		args = append(args, "--field", k+"="+v)
-	}
-	eventually(s.t, a.Stage+" takes an answer", func() bool {
-		_, _, code := s.apollo(args...)
-		return code == 0
-	})
 }
 
 // arrives makes what the example expects arrive at the server, and waits for the run's end and the server's.
@@ -135,16 +126,34 @@ func (s *site) arrives(dir string, want *expectation) {
 			s.t.Fatalf("post: %d %s", status, answer)
 		}
 	}
-	for _, a := range want.Answers {
-		s.answer(a)
+	if len(want.Answers) > 0 {
+		eventually(s.t, "there is a run", func() bool { return len(s.runs()) > 0 })
+		s.answers(s.runs()[0].Run, want)
 	}
 	eventually(s.t, "the run has ended", func() bool {
 		rows := s.runs()
-		return len(rows) == 1 && rows[0].EndedAt != ""
+		return len(rows) > 0 && !slices.ContainsFunc(rows, func(r runView) bool { return r.EndedAt == "" })
 	})
 	if code := s.stop(); code != 0 {
 		s.t.Fatalf("serve: exit %d\n%s", code, s.stderr)
 	}
+}
+
+// answers gives the answers of the example when they are asked for, and waits for the run's end.
+func (s *site) answers(run string, want *expectation) {
+	s.t.Helper()
+	for _, a := range want.Answers {
+		s.waits(run, a.Stage)
+		args := []string{"reject", run, a.Stage, "--reason", a.Reason}
+		if a.Approve {
+			args[0] = "approve"
+			for k, v := range a.Fields {
+				args = append(args, "--field", k+"="+v)
+			}
+		}
+		s.must(args...)
+	}
+	s.ends(run)
 }
 
 func (s *site) compare(got runView, want *expectation) {

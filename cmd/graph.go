@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -70,28 +69,4 @@ func (a *app) printGraph(g *events.Graph, format string) error {
 	}
 	_, err := io.WriteString(a.out, strings.Join(a.planLines(g), "\n")+"\n")
 	return err
-}
-
-// drawing gives the stages and their needs in the language of Graphviz or of Mermaid. Ids are numbers: a name may be a
-// word of the language.
-func drawing(p *events.Plan, format string) string {
-	index := make(map[string]int, len(p.Stages))
-	for i := range p.Stages {
-		index[p.Stages[i].Name] = i
-	}
-	head, node, arrow, end := "flowchart LR\n", "  s%d[\"%s\"]\n", "  s%d --> s%d\n", ""
-	if format == "dot" {
-		head, node, arrow, end = "digraph {\n  rankdir=LR\n  node [shape=box]\n", "  s%d [label=\"%s\"]\n", "  s%d -> s%d\n", "}\n"
-	}
-	var b strings.Builder
-	b.WriteString(head)
-	for i := range p.Stages {
-		fmt.Fprintf(&b, node, i, p.Stages[i].Name)
-	}
-	for i := range p.Stages {
-		for _, need := range p.Stages[i].Needs {
-			fmt.Fprintf(&b, arrow, index[need], i)
-		}
-	}
-	return b.String() + end
 }

@@ -25,7 +25,7 @@ type logFlags struct {
 
 func (a *app) logsCommand() *cobra.Command {
 	var f logFlags
-	c := a.describe(&cobra.Command{Use: "logs RUN [STAGE]", Args: a.arguments(1, 2), ValidArgsFunction: a.completeRuns}, "logs")
+	c := a.describe(&cobra.Command{Use: "logs RUN [STAGE[#ITEM]]", Args: a.arguments(1, 2), ValidArgsFunction: a.completeRuns}, "logs")
 	c.Flags().StringVar(&f.stream, "stream", "", "flag.stream")
 	c.Flags().IntVar(&f.attempt, "attempt", 0, "flag.attempt")
 	c.Flags().IntVar(&f.tail, "tail", 0, "flag.tail")
@@ -65,8 +65,8 @@ func (a *app) printLogs(ctx context.Context, s *sqlite.Store, id events.ID, stag
 		if err != nil {
 			return err
 		}
-		if _, ok := v.run.Graph.Index(stage); stage != "" && !ok {
-			return a.fail(exitNotFound, "E_REF", "error.no_stage", lang.Data{"Stage": stage})
+		if err := a.mustHave(v, stage); err != nil {
+			return err
 		}
 		ended := v.run.State.Terminal()
 		if err := a.printLogFiles(v, stage, f, printed, ended || !f.follow); err != nil {
@@ -81,10 +81,11 @@ func (a *app) printLogs(ctx context.Context, s *sqlite.Store, id events.ID, stag
 	}
 }
 
+// printLogFiles prints the logs of a stage with its instances, of one instance, or of all.
 func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string]int64, last bool) error {
-	for i := range v.run.Stages {
-		name := v.run.Graph.Plan.Stages[i].Name
-		if only != "" && name != only {
+	for _, i := range v.byStage() {
+		label := v.label(i)
+		if only != "" && label != only && v.run.StageOf(i).Name != only {
 			continue
 		}
 		attempt := f.attempt
@@ -95,12 +96,25 @@ func (a *app) printLogFiles(v *view, only string, f logFlags, printed map[string
 			if f.stream != "" && f.stream != stream {
 				continue
 			}
-			if err := a.printLogFile(v.logFile(name, attempt, stream), name, only == "", f, printed, last); err != nil {
+			if err := a.printLogFile(v.logFile(i, attempt, stream), label, label != only, f, printed, last); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// byStage gives every place of the run, the instances of a foreach stage behind it.
+func (v *view) byStage() (places []int) {
+	for i := range v.run.Graph.Plan.Stages {
+		places = append(places, i)
+		if s := &v.run.Stages[i]; s.First > 0 {
+			for k := s.First; k < s.First+s.Count; k++ {
+				places = append(places, int(k))
+			}
+		}
+	}
+	return places
 }
 
 func (a *app) printLogFile(path, stage string, label bool, f logFlags, printed map[string]int64, last bool) error {

@@ -23,6 +23,7 @@ const (
 	exitInternal    = 1
 	exitUsage       = 2
 	exitInvalid     = 3
+	exitAuth        = 4
 	exitNotFound    = 5
 	exitConflict    = 6
 	exitUnreachable = 7

@@ -9,12 +9,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/handlers/web"
+	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
@@ -46,8 +49,12 @@ func dialServer(dir string) *remote {
 
 // StartRun asks for a run.
 func (r *remote) StartRun(ctx context.Context, req web.StartRequest) (trigger.Receipt, error) {
+	return r.receipt(ctx, "/runs", req)
+}
+
+func (r *remote) receipt(ctx context.Context, path string, req any) (trigger.Receipt, error) {
 	var a web.StartAnswer
-	if err := r.call(ctx, http.MethodPost, "/runs", req, &a); err != nil {
+	if err := r.call(ctx, http.MethodPost, path, req, &a); err != nil {
 		return trigger.Receipt{}, err
 	}
 	receipt := trigger.Receipt{Fate: a.Fate, Code: a.Code, Reason: a.Reason}
@@ -55,9 +62,48 @@ func (r *remote) StartRun(ctx context.Context, req web.StartRequest) (trigger.Re
 		receipt.DuplicateOf.UnmarshalText([]byte(a.DuplicateOf)))
 }
 
-// CancelRun asks for the end of a run.
-func (r *remote) CancelRun(ctx context.Context, run events.ID, reason string) error {
-	return r.call(ctx, http.MethodPost, "/runs/"+run.String()+"/cancel", map[string]string{"reason": reason}, nil)
+// CancelRun implements web.Steering.
+func (r *remote) CancelRun(ctx context.Context, run events.ID, by web.By) error {
+	return r.call(ctx, http.MethodPost, "/runs/"+run.String()+"/cancel", web.Why{Reason: by.Reason}, nil)
+}
+
+// ResumeRun implements web.Steering. At most one gate is opened with it.
+func (r *remote) ResumeRun(ctx context.Context, run events.ID, by web.By, open ...web.Place) error {
+	path := "/runs/" + run.String() + "/resume"
+	if len(open) > 0 {
+		path = placePath(run, open[0], "open-gate")
+	}
+	return r.call(ctx, http.MethodPost, path, web.Why{Reason: by.Reason}, nil)
+}
+
+// RerunRun implements web.Steering.
+func (r *remote) RerunRun(ctx context.Context, run events.ID, req web.RerunRequest) (trigger.Receipt, error) {
+	return r.receipt(ctx, "/runs/"+run.String()+"/rerun", req)
+}
+
+// AnswerStage implements web.Steering. Who answers is found out at the other end.
+func (r *remote) AnswerStage(ctx context.Context, run events.ID, at web.Place, a web.Answer) error {
+	if a.Approve {
+		return r.call(ctx, http.MethodPost, placePath(run, at, "approve"), web.AnswerRequest{Reason: a.Reason, Fields: a.Fields}, nil)
+	}
+	return r.call(ctx, http.MethodPost, placePath(run, at, "reject"), web.Why{Reason: a.Reason}, nil)
+}
+
+// Approvals implements web.Steering.
+func (r *remote) Approvals(ctx context.Context, p storage.Page) (all []web.Approval, err error) {
+	query := url.Values{"limit": {strconv.Itoa(p.Limit)}}
+	if !p.After.IsZero() {
+		query.Set("after", p.After.String())
+	}
+	return all, r.call(ctx, http.MethodGet, "/approvals?"+query.Encode(), nil, &all)
+}
+
+func placePath(run events.ID, at web.Place, what string) string {
+	path := "/runs/" + run.String() + "/stages/" + url.PathEscape(at.Stage) + "/" + what
+	if at.Item > 0 {
+		path += "?item=" + strconv.Itoa(at.Item)
+	}
+	return path
 }
 
 // status asks who answers.
@@ -94,7 +140,7 @@ func (r *remote) leave(context.Context) error {
 }
 
 // exitOfStatus maps what the other process answers to exit codes.
-var exitOfStatus = map[int]int{http.StatusNotFound: exitNotFound, http.StatusConflict: exitConflict, http.StatusUnprocessableEntity: exitUsage,
+var exitOfStatus = map[int]int{http.StatusForbidden: exitAuth, http.StatusNotFound: exitNotFound, http.StatusConflict: exitConflict, http.StatusUnprocessableEntity: exitUsage,
 	http.StatusTooManyRequests: exitBusy}
 
 // call asks the API. errGone says that nobody answers, or that who answers is stopping: nothing was done.

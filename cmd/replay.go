@@ -122,7 +122,7 @@ func (a *app) replayOne(ctx context.Context, s *sqlite.Store, id events.ID, unti
 		err = writeJSON(a.out, result, a.output == "json")
 	} else {
 		if until > 0 && result.Verdict == "same" {
-			if err := a.printRun(&view{run: run, logs: filepath.Join(a.logsDir(), id.String())}, false); err != nil {
+			if err := a.printRun(newView(run, filepath.Join(a.logsDir(), id.String())), false); err != nil {
 				return err
 			}
 		}

@@ -53,19 +53,28 @@ func (a *app) runCommand() *cobra.Command {
 		if err := r.prepare(args[0], f); err != nil {
 			return err
 		}
-		if f.detach {
-			return r.leaveBehind(c.Context())
-		}
-		return r.run(c.Context())
+		r.ask = r.start
+		return r.watch(c.Context(), f.detach)
 	}
 	return c
 }
 
-// running is one `apollo run` on its way.
+// running is a run on its way that this process started or continued, and watches.
 type running struct {
 	app     *app
-	request web.StartRequest
+	request web.StartRequest // of `apollo run`
+	ask     func(ctx context.Context, s session) (events.ID, error)
+	asked   bool      // the engine has taken it
 	id      events.ID // of the run, once there is one
+	after   uint64    // events up to here are old: they are not told
+}
+
+// watch starts or continues a run, and waits for its end or not.
+func (r *running) watch(ctx context.Context, detach bool) error {
+	if detach {
+		return r.leaveBehind(ctx)
+	}
+	return r.run(ctx)
 }
 
 // prepare reads the definition, the parameters and the input. A name without a definition here may be known to the
@@ -138,20 +147,26 @@ func (r *running) through(ctx context.Context, view *progress) error {
 	return err
 }
 
-// begin starts the run, unless it was started through a process that is gone.
-func (r *running) begin(ctx context.Context, s session) error {
-	if !r.id.IsZero() {
+// begin starts or continues the run, unless that was done through a process that is gone.
+func (r *running) begin(ctx context.Context, s session) (err error) {
+	if r.asked {
 		return nil
 	}
-	receipt, err := s.StartRun(ctx, r.request)
-	if err != nil {
-		return err
-	}
-	r.id = receipt.Run
-	return r.app.mustBeRun(receipt.Fate, receipt.Code, receipt.Reason)
+	r.id, err = r.ask(ctx, s)
+	r.asked = err == nil
+	return err
 }
 
-// leaveBehind starts the run on a server and does not wait for it.
+// start is how `apollo run` asks.
+func (r *running) start(ctx context.Context, s session) (events.ID, error) {
+	receipt, err := s.StartRun(ctx, r.request)
+	if err != nil {
+		return events.ID{}, err
+	}
+	return receipt.Run, r.app.mustBeRun(receipt.Fate, receipt.Code, receipt.Reason)
+}
+
+// leaveBehind starts or continues the run on a server and does not wait for it.
 func (r *running) leaveBehind(ctx context.Context) error {
 	dir, err := filepath.Abs(r.app.data)
 	if err != nil {
@@ -200,6 +215,7 @@ func (r *running) follow(ctx context.Context, s session, p *progress) error {
 	if err != nil {
 		return err
 	}
+	p.after = r.after
 	err = v.untilEnd(ctx, s, p)
 	interrupted := ctx.Err() != nil
 	if interrupted && err != nil {
@@ -223,7 +239,7 @@ func (r *running) follow(ctx context.Context, s session, p *progress) error {
 func (r *running) abort(ctx context.Context, s session, v *view, p *progress) error {
 	again, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := s.CancelRun(again, r.id, r.app.say.T("run.interrupted")); err != nil && r.app.exitOfError(err) != exitConflict {
+	if err := s.CancelRun(again, r.id, by(r.app.say.T("run.interrupted"))); err != nil && r.app.exitOfError(err) != exitConflict {
 		return err
 	}
 	err := v.untilEnd(again, s, p)
@@ -262,6 +278,9 @@ func outcome(v *view) error {
 			return silent(exitFailed)
 		}
 	case events.Cancelled:
+		if v.run.Class == events.Timeout { // its deadline
+			return silent(exitTimedOut)
+		}
 		return silent(exitCancelled)
 	default:
 		return nil
@@ -275,6 +294,7 @@ type progress struct {
 	live  bool
 	lines int
 	last  string
+	after uint64 // events up to here are old: they are not told
 }
 
 func (a *app) newProgress() *progress {
@@ -283,11 +303,18 @@ func (a *app) newProgress() *progress {
 
 // event prints the line of a change, where there is no terminal.
 func (p *progress) event(v *view, e *events.Event) {
-	if p.live || p.a.output != "text" {
+	if p.live || p.a.output != "text" || e.Sequence <= p.after {
 		return
 	}
-	if i, ok := v.run.Graph.Index(e.Data.Stage); ok && e.Type.Entity() == "stage" && v.run.Stages[i].State != events.Pending {
-		p.a.put(p.a.stageLine(v, i, e.Data.Stage, 0))
+	if e.Type == events.RunQueued {
+		p.a.put(p.a.runLine(v))
+	}
+	i, ok := v.run.Find(e.Data.Stage, e.Data.Item)
+	if !ok || e.Type.Entity() != "stage" {
+		return
+	}
+	if s := &v.run.Stages[i]; s.State != events.Pending || s.Waits == "approval" {
+		p.a.put(p.a.stageLine(v, i, v.run.StageOf(i).Label(e.Data.Item), 0))
 	}
 }
 

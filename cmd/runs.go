@@ -21,6 +21,8 @@ type runRowJSON struct {
 	EndedAt   string `json:"ended_at"`
 	Duration  int64  `json:"duration_ms"`
 	Sample    int    `json:"sample,omitempty"`
+	WaitsFor  string `json:"waits_for,omitempty"`
+	Parent    string `json:"parent,omitempty"`
 	Stage     string `json:"stage,omitempty"`
 	Class     string `json:"class,omitempty"`
 	Reason    string `json:"reason,omitempty"`
@@ -76,7 +78,10 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	all := make([]runRowJSON, len(rows))
 	for i, r := range rows {
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
-			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
+			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
+		if !r.Parent.IsZero() {
+			all[i].Parent = r.Parent.String()
+		}
 		if r.Ended > 0 {
 			all[i].Duration = max(0, r.Ended-r.Created) / 1e6
 		}
@@ -89,8 +94,11 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	return list(a, all, a.heads("run", "pipeline", "state", "trigger", "created", "duration", "why"), func(r runRowJSON) []string {
 		n++
 		why := r.Class
-		if r.Stage != "" {
+		switch {
+		case r.Stage != "":
 			why = r.Stage + ": " + r.Class
+		case r.WaitsFor != "":
+			why = a.because(r.WaitsFor, "")
 		}
 		pipeline := r.Pipeline
 		if r.Sample > 0 {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/handlers/web"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -20,7 +19,7 @@ import (
 // session is a way to an engine: one of this process, or that of the process that holds the data directory.
 type session interface {
 	StartRun(ctx context.Context, r web.StartRequest) (trigger.Receipt, error)
-	CancelRun(ctx context.Context, run events.ID, reason string) error
+	web.Steering
 	reader() *sqlite.Store
 	wait(ctx context.Context) error // returns when the log may have grown
 	leave(ctx context.Context) error
@@ -45,6 +44,7 @@ func (n *node) serveControl(kind, address string) error {
 		}})
 	})
 	n.control = trigger.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { api().ServeHTTP(w, r) }))
+	n.control.ConnContext = web.WithPeer
 	go func() {
 		if err := n.control.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.logger.Error().Err(err).Msg("control socket closed")
@@ -89,11 +89,11 @@ func (l *local) leave(ctx context.Context) error {
 const patience = 10 * time.Second
 
 // session starts an engine on the data directory, or goes through the process that has it. Between one holder's end
-// and the next one's beginning nobody answers: that is waited out.
-func (a *app) session(ctx context.Context) (session, error) {
+// and the next one's beginning nobody answers: that is waited out. An engine of this process is prepared before it starts.
+func (a *app) session(ctx context.Context, prepare ...func(*node)) (session, error) {
 	deadline := time.Now().Add(patience)
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, maxGap) {
-		s, err := a.trySession(ctx)
+		s, err := a.trySession(ctx, prepare)
 		if !errors.Is(err, errGone) {
 			return s, err
 		}
@@ -106,7 +106,7 @@ func (a *app) session(ctx context.Context) (session, error) {
 	}
 }
 
-func (a *app) trySession(ctx context.Context) (session, error) {
+func (a *app) trySession(ctx context.Context, prepare []func(*node)) (session, error) {
 	logger := zerolog.New(a.err).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
 	n, err := a.open(logger, a.die)
 	if _, held := errors.AsType[*sqlite.HeldError](err); held {
@@ -114,6 +114,9 @@ func (a *app) trySession(ctx context.Context) (session, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range prepare {
+		p(n)
 	}
 	if err = n.engine.Start(ctx); err == nil {
 		err = n.serveControl(kindRun, "")

@@ -18,6 +18,7 @@ import (
 func (a *app) showCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "show RUN", Args: a.arguments(1, 1), ValidArgsFunction: a.completeRuns}, "show")
 	all := c.Flags().Bool("all", false, "flag.all_stages")
+	checks := c.Flags().Bool("checks", false, "flag.checks")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			id, err := a.findRun(c.Context(), s, args[0])
@@ -27,6 +28,9 @@ func (a *app) showCommand() *cobra.Command {
 			v, err := loadView(c.Context(), s, id, a.logsDir())
 			if err != nil {
 				return err
+			}
+			if *checks && a.output == "text" {
+				return a.printChecks(v)
 			}
 			return a.printRun(v, *all)
 		})
@@ -79,14 +83,13 @@ func (a *app) printRun(v *view, all bool) error {
 	}
 	var b strings.Builder
 	r := v.run
-	fmt.Fprintf(&b, "%s  %s  %s", a.paint(bold, r.Graph.Plan.Pipeline), r.ID, a.state(r.State))
-	if r.Ended > 0 {
-		fmt.Fprintf(&b, "  %s", span(r.Created, r.Ended))
+	b.WriteString(a.runLine(v) + "\n")
+	for _, said := range a.origin(v) {
+		fmt.Fprintf(&b, "  %s\n", a.paint(dim, said))
 	}
 	if r.Sample > 0 {
-		fmt.Fprintf(&b, "  %s", a.paint(warn, a.say.T("sample.of", lang.Data{"Records": r.Sample})))
+		fmt.Fprintf(&b, "  %s\n", a.paint(warn, a.say.T("sample.of", lang.Data{"Records": r.Sample})))
 	}
-	b.WriteByte('\n')
 	if r.State == events.Failed {
 		b.WriteString(a.failure(v))
 	}
@@ -95,6 +98,44 @@ func (a *app) printRun(v *view, all bool) error {
 	}
 	_, err := fmt.Fprint(a.out, b.String())
 	return err
+}
+
+// runLine is the first line about a run.
+func (a *app) runLine(v *view) string {
+	r := v.run
+	parts := []string{a.paint(bold, r.Graph.Plan.Pipeline), r.ID.String(), a.state(r.State)}
+	switch {
+	case r.Ended > 0:
+		parts = append(parts, span(r.Created, r.Ended))
+	case r.State == events.Pending && r.Waits != "":
+		parts = append(parts, a.because(r.Waits, v.held))
+	}
+	if r.State == events.Cancelled {
+		parts = append(parts, line(r.Reason))
+		if v.canceller != "" {
+			parts = append(parts, a.say.T("run.cancelled_by", lang.Data{"By": line(v.canceller)}))
+		}
+	}
+	return strings.Join(parts, "  ")
+}
+
+// origin says where an unusual run comes from, and by which definition it goes.
+func (a *app) origin(v *view) (lines []string) {
+	r := v.run
+	if !r.Parent.IsZero() {
+		lines = append(lines, a.say.T("run.child_of", lang.Data{"Run": r.Parent.String()}))
+	}
+	switch {
+	case r.Forked.IsZero():
+	case r.From != "":
+		lines = append(lines, a.say.T("run.rerun_from", lang.Data{"Run": r.Forked.String(), "Stage": r.From}))
+	default:
+		lines = append(lines, a.say.T("run.rerun_of", lang.Data{"Run": r.Forked.String()}))
+	}
+	if r.Resumed() || !r.Forked.IsZero() {
+		lines = append(lines, a.say.T("run.own_plan", lang.Data{"Plan": r.Graph.Digest.String(), "N": len(r.Graph.Plan.Stages)}))
+	}
+	return lines
 }
 
 const shownLogLines = 20
@@ -106,13 +147,14 @@ func (a *app) failure(v *view) string {
 	if !ok {
 		return a.paint(bad, line(v.run.Reason)) + "\n"
 	}
+	i = v.firstFailed(i)
 	s := v.stage(i)
 	row := func(id, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "  %s %s\n", screen.FillRight(a.say.T(id), 10), line(value))
 		}
 	}
-	row("failure.stage", fmt.Sprintf("%s (%s)", s.Stage, a.say.T("attempt", map[string]any{"Number": s.Attempt})))
+	row("failure.stage", fmt.Sprintf("%s (%s)", v.label(i), a.say.T("attempt", map[string]any{"Number": s.Attempt})))
 	row("failure.class", s.Class)
 	row("failure.reason", s.Reason)
 	row("failure.pointer", s.Pointer)
@@ -124,7 +166,7 @@ func (a *app) failure(v *view) string {
 	}
 	row("failure.evidence", s.Evidence)
 	for _, stream := range []string{"stderr", "stdout"} {
-		if tail := lastLines(v.logFile(s.Stage, s.Attempt, stream), shownLogLines); tail != "" {
+		if tail := lastLines(v.logFile(i, s.Attempt, stream), shownLogLines); tail != "" {
 			fmt.Fprintf(&b, "  %s\n", a.say.T("failure.log", map[string]any{"Stream": stream}))
 			for l := range strings.SplitSeq(tail, "\n") {
 				fmt.Fprintf(&b, "    %s\n", a.paint(dim, line(l)))
@@ -133,6 +175,17 @@ func (a *app) failure(v *view) string {
 		}
 	}
 	return b.String()
+}
+
+// firstFailed gives the instance that a foreach stage failed with, or the stage itself.
+func (v *view) firstFailed(i int) int {
+	s := &v.run.Stages[i]
+	for k := s.First; k < s.First+s.Count; k++ {
+		if v.run.Stages[k].State == events.Failed {
+			return int(k)
+		}
+	}
+	return i
 }
 
 // lastLines gives the last lines of a file, nothing when it is not there.

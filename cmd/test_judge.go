@@ -227,7 +227,7 @@ func (j *judgement) tails(wanted bool) []testLog {
 			continue
 		}
 		for _, stream := range []string{"stderr", "stdout"} {
-			if text := lastLines(j.logs.logFile(s.Stage, s.Attempt, stream), shownLogLines); text != "" {
+			if text := lastLines(j.logs.logFile(i, s.Attempt, stream), shownLogLines); text != "" {
 				all = append(all, testLog{s.Stage, stream, text})
 				break
 			}

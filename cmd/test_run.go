@@ -122,7 +122,7 @@ func (a *app) judge(ctx context.Context, l *local, run events.ID, t *configs.Tes
 	view := a.newProgress()
 	if err = v.untilEnd(limited, l, view); err != nil && limited.Err() != nil {
 		rest := context.WithoutCancel(ctx)
-		if err = l.CancelRun(rest, run, "the test ended"); err == nil || a.exitOfError(err) == exitConflict {
+		if err = l.CancelRun(rest, run, web.By{Reason: "the test ended"}); err == nil || a.exitOfError(err) == exitConflict {
 			err = v.untilEnd(rest, l, view)
 		}
 		r.Differences = append(r.Differences, difference{"timeout", "an end within " + t.Timeout.String(), "none"})

@@ -19,27 +19,30 @@ func (a *app) treeLines(v *view, all bool) []string {
 		alikes = len(v.run.Stages)
 	}
 	state := func(i int) events.State { return v.run.Stages[i].State }
-	return drawTree(v.run.Graph, alikes, state, func(r treeRow, width int) string {
+	return drawTree(v.run.Graph, alikes, state, func(r treeRow, width int) []string {
 		if r.more > 0 {
-			return r.label + a.paint(dim, a.say.T("more.alike", lang.Data{"N": r.more})) + "  " + a.state(state(r.stage))
+			return []string{r.label + a.paint(dim, a.say.T("more.alike", lang.Data{"N": r.more})) + "  " + a.state(state(r.stage))}
 		}
-		return a.stageLine(v, r.stage, r.label, width)
+		return append([]string{a.stageLine(v, r.stage, r.label, width)}, a.itemLines(v, r.stage, below(r.label, v.label(r.stage)), all)...)
 	})
 }
 
 // planLines draws a plan's stages.
 func (a *app) planLines(g *events.Graph) []string {
-	return drawTree(g, len(g.Plan.Stages), func(int) events.State { return events.None }, func(r treeRow, width int) string {
-		if needs := a.needs(g, r.stage); needs != "" {
-			return screen.FillRight(r.label, width) + needs
+	return drawTree(g, len(g.Plan.Stages), func(int) events.State { return events.None }, func(r treeRow, width int) []string {
+		parts := []string{screen.FillRight(r.label, width)}
+		for _, said := range append([]string{strings.TrimSpace(a.needs(g, r.stage))}, a.manner(&g.Plan.Stages[r.stage])...) {
+			if said != "" {
+				parts = append(parts, said)
+			}
 		}
-		return r.label
+		return []string{strings.TrimRight(strings.Join(parts, "  "), " ")}
 	})
 }
 
 // drawTree draws stages: a chain goes straight down with ↓, stages side by side are branches. A stage with several needs
 // stands below the stage where their ways part, or at the left, and names them.
-func drawTree(g *events.Graph, alikes int, state func(i int) events.State, line func(r treeRow, width int) string) []string {
+func drawTree(g *events.Graph, alikes int, state func(i int) events.State, draw func(r treeRow, width int) []string) []string {
 	t := newTree(g)
 	t.alikes, t.state = alikes, state
 	roots, folded := t.fold(t.roots)
@@ -51,9 +54,9 @@ func drawTree(g *events.Graph, alikes int, state func(i int) events.State, line 
 	for _, r := range t.rows {
 		width = max(width, min(widestLabel, screen.StringWidth(r.label)))
 	}
-	lines := make([]string, len(t.rows))
-	for n, r := range t.rows {
-		lines[n] = line(r, width)
+	var lines []string
+	for _, r := range t.rows {
+		lines = append(lines, draw(r, width)...)
 	}
 	return lines
 }
@@ -184,29 +187,49 @@ func (a *app) stageLine(v *view, i int, label string, width int) string {
 	if took := stageSpan(st); took != "" {
 		parts = append(parts, a.paint(dim, took))
 	}
-	if needs := a.needs(v.run.Graph, i); needs != "" && width > 0 {
-		parts = append(parts, strings.TrimSpace(needs))
+	if st.First > 0 && st.Item == 0 {
+		parts = append(parts, a.itemsDone(v, i))
+	}
+	if st.Item == 0 && width > 0 {
+		if needs := a.needs(v.run.Graph, i); needs != "" {
+			parts = append(parts, strings.TrimSpace(needs))
+		}
 	}
 	if s.Attempt > 1 {
 		parts = append(parts, a.say.T("attempt", lang.Data{"Number": s.Attempt}))
 	}
+	waits := a.waiting(v, i)
 	switch {
-	case st.State == events.Pending && st.Waits == "retry":
-		parts = append(parts, a.say.T("waits.retry_in", lang.Data{"In": short(max(0, time.Until(time.Unix(0, st.Due)))),
-			"Class": a.paint(bad, s.Class), "Reason": line(s.Reason)}))
-	case st.State == events.Pending && s.WaitsFor != "":
-		parts = append(parts, a.say.T("waits", lang.Data{"For": a.say.T("waits." + s.WaitsFor)}))
+	case waits != "":
+		parts = append(parts, waits)
 	case st.State != events.Completed && s.Class != "":
 		parts = append(parts, a.paint(bad, s.Class)+": "+line(s.Reason))
 	case st.State != events.Completed && s.Reason != "":
 		parts = append(parts, line(s.Reason))
 	}
-	for _, o := range v.run.Graph.Plan.Stages[i].Outputs {
+	for _, o := range v.run.StageOf(i).Outputs {
 		if out, ok := s.Outputs[o.Role]; ok && out.Records != nil {
 			parts = append(parts, a.say.T("records", lang.Data{"Role": o.Role, "N": *out.Records}))
 		}
 	}
-	return strings.Join(parts, "  ")
+	return strings.Join(append(parts, a.how(&s)...), "  ")
+}
+
+// how says what is unusual about how a stage came to its end: another run, a person, an earlier run.
+func (a *app) how(s *stageJSON) (parts []string) {
+	if s.Child != "" {
+		parts = append(parts, a.say.T("stage.child", lang.Data{"Run": s.Child}))
+	}
+	if s.Answer != nil && s.Answer.Approved {
+		parts = append(parts, a.say.T("stage.approved", lang.Data{"By": line(s.Answer.By)}))
+	}
+	if s.OpenedBy != "" {
+		parts = append(parts, a.say.T("stage.opened", lang.Data{"By": line(s.OpenedBy)}))
+	}
+	if s.Reused {
+		parts = append(parts, a.paint(dim, a.say.T("stage.reused")))
+	}
+	return parts
 }
 
 // stageSpan gives how long the last attempt took, or has taken; nothing before the first and while the next is waited for.

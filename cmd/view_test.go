@@ -8,7 +8,7 @@ import (
 )
 
 type runView struct {
-	Run, State, Class, Reason, Delivery, Pipeline string
+	Run, State, Class, Reason, Delivery, Pipeline, Parent string
 
 	EndedAt string `json:"ended_at"`
 	Sample  int
@@ -17,7 +17,8 @@ type runView struct {
 
 type stageView struct {
 	Stage, State, Class, Reason string
-	Attempt, Item               int
+	Item                        int // 0 is a stage of the plan
+	Attempt                     int
 	Outputs                     map[string]outputView
 }
 

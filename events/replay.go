@@ -37,6 +37,9 @@ func (p *Replayer) Step(e *Event, encoded []byte) *Mismatch {
 	if p.scratch, err = p.run.Chain.Follow(e, encoded, p.scratch); err != nil {
 		return brokenChain(chain, e)
 	}
+	if p.passes(e) { // what was due before stays due
+		return p.apply(e)
+	}
 	if p.next == len(p.due) {
 		p.due, p.next = p.run.appendDecisions(p.due[:0]), 0
 	}
@@ -44,8 +47,8 @@ func (p *Replayer) Step(e *Event, encoded []byte) *Mismatch {
 	if m != nil {
 		return m
 	}
-	if err := p.run.Apply(e); err != nil {
-		return mismatch(e, "refused: "+err.(*InvariantError).Why) //nolint:errorlint,forcetypeassert // Apply gives no other
+	if m := p.apply(e); m != nil {
+		return m
 	}
 	if fromWorld || e.Type == RunQueued { // which puts off whatever was due
 		p.due, p.next = p.due[:0], 0
@@ -53,6 +56,23 @@ func (p *Replayer) Step(e *Event, encoded []byte) *Mismatch {
 		p.next++
 	}
 	return nil
+}
+
+func (p *Replayer) apply(e *Event) *Mismatch {
+	if err := p.run.Apply(e); err != nil {
+		return mismatch(e, "refused: "+err.(*InvariantError).Why) //nolint:errorlint,forcetypeassert // Apply gives no other
+	}
+	return nil
+}
+
+// passes reports whether the event ends a stage that nobody carries out since it has its outputs already: it follows the
+// stage's start at once.
+func (p *Replayer) passes(e *Event) bool {
+	if e.Type != StageCompleted {
+		return false
+	}
+	i, ok := p.run.Find(e.Data.Stage, e.Data.Item)
+	return ok && p.run.Stages[i].State == Running && p.run.Stages[i].Worker == "" && !p.run.Expanded(i) && e.Data.Token == e.Sequence-1
 }
 
 // Replay steps through a whole log, each event with its encoded data. A log that ends early is no mismatch: the run's

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -22,6 +23,7 @@ type acting struct {
 // What a person may ask for and cannot have.
 var (
 	ErrEnded      = errors.New("the run has ended already")
+	ErrNotEnded   = errors.New("the run has not ended")
 	ErrNotFailed  = errors.New("only a run that has failed can be resumed")
 	ErrNotWaiting = errors.New("the stage does not wait for an approval")
 	ErrNoGate     = errors.New("no gate has rejected the stage in its last attempt")
@@ -103,6 +105,12 @@ func (e *Engine) Cancel(ctx context.Context, run events.ID, actor, reason string
 	}})
 }
 
+// CancelFirst makes Start cancel a run that it finds unfinished, before anything of it is started again. Call it before
+// Start.
+func (e *Engine) CancelFirst(run events.ID, actor, reason string) {
+	e.cancelFirst = append(e.cancelFirst, &events.Event{Stream: run, Type: events.RunCancelRequested, Data: events.Data{Reason: reason, Actor: actor}})
+}
+
 // Opening names a stage, or an instance of a foreach stage, whose gate is opened.
 type Opening struct {
 	Stage string
@@ -166,9 +174,16 @@ func (e *Engine) Answer(ctx context.Context, run events.ID, a Answer, allowed fu
 	}})
 }
 
+// Again is how an ended run is run anew.
+type Again struct {
+	From   string          // stage from which everything runs anew; empty is all of it
+	Params json.RawMessage // object; empty takes the run's own
+	Key    string          // idempotency key: the same key is one run; may be empty
+}
+
 // Rerun starts a new run on an ended run's plan and delivery, with other parameters where some are given. With a stage,
-// what completed and does not lie at or below it is taken over.
-func (e *Engine) Rerun(ctx context.Context, of events.ID, from string, params json.RawMessage) (trigger.Receipt, error) {
+// what completed and does not lie at or below it is taken over. ErrNotEnded and ErrNoStage are told apart.
+func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.Receipt, error) {
 	row, err := e.o.Store.Run(ctx, of)
 	if err != nil {
 		return trigger.Receipt{}, err
@@ -181,14 +196,29 @@ func (e *Engine) Rerun(ctx context.Context, of events.ID, from string, params js
 	if err != nil {
 		return trigger.Receipt{}, err
 	}
+	if err := mayRerun(&row, plan, again.From); err != nil {
+		return trigger.Receipt{}, err
+	}
 	log, err := e.o.Store.Events(ctx, of, 0, 1)
 	if err != nil || len(log) == 0 {
 		return trigger.Receipt{}, errors.Join(err, storage.ErrNotFound)
 	}
 	created := &log[0].Data
+	params := again.Params
 	if len(params) == 0 {
 		params = created.Params
 	}
-	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan,
-		Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: from}})
+	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan, Key: again.Key,
+		Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: again.From}})
+}
+
+// mayRerun refuses a run that goes on: what it has done so far would be taken over, and no more.
+func mayRerun(row *storage.RunRow, plan *events.Plan, from string) error {
+	if !row.State.Terminal() {
+		return fmt.Errorf("%w: it is %s", ErrNotEnded, row.State)
+	}
+	if from != "" && !slices.ContainsFunc(plan.Stages, func(s events.Stage) bool { return s.Name == from }) {
+		return fmt.Errorf("%w: %s", ErrNoStage, from)
+	}
+	return nil
 }

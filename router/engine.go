@@ -148,6 +148,8 @@ type Engine struct {
 	time     clock
 	children children
 
+	cancelFirst []*events.Event // wishes to end runs, from before the start
+
 	spare sync.Pool // of batches whose slices the next unit fills again
 
 	keyLock sync.Mutex

@@ -39,6 +39,7 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 	}
 	u := e.begin()
 	lost := e.lineUp()
+	u.cancelFirst()
 	var orphans []executor.Orphan
 	if len(lost) > 0 && e.o.KillOrphans != nil && !e.ready.Load() {
 		var err error
@@ -203,6 +204,17 @@ func (e *Engine) claimed(l *live, stage int) bool {
 		}
 	}
 	return false
+}
+
+// cancelFirst records the wishes to end runs that came before the start: an attempt that was lost is not tried again then.
+func (u *unit) cancelFirst() {
+	for _, e := range u.engine.cancelFirst {
+		if l := u.engine.live[e.Stream]; l != nil && !l.run.Cancelling() {
+			u.must(l, e)
+			u.cascade()
+		}
+	}
+	u.engine.cancelFirst = nil
 }
 
 // lose records that an attempt's worker is gone, and how many of its processes had to be ended.

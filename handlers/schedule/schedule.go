@@ -171,6 +171,7 @@ func (h *Handler) pass(p *production, i int, e *events.Event, done *events.Data)
 	end := p.event()
 	end.Type = events.StageCompleted
 	end.Data = events.Data{Stage: e.Data.Stage, Item: e.Data.Item, Attempt: e.Data.Attempt, Outputs: done.Outputs, Checks: done.Checks, Pins: done.Pins}
+	end.Data.Token = p.run.Chain.Sequence + uint64(len(p.messages)-1) //nolint:gosec // the place that the event before it is about to have
 	end.Data.Reason = done.Reason
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
 )
 
@@ -66,7 +65,7 @@ type Options struct {
 // Control is what the API asks of the engine behind it.
 type Control interface {
 	StartRun(ctx context.Context, r StartRequest) (trigger.Receipt, error)
-	CancelRun(ctx context.Context, run events.ID, reason string) error
+	Steering
 	Ready() bool
 }
 
@@ -94,8 +93,7 @@ func API(o Options) http.Handler {
 	api := humago.New(mux, config)
 	huma.Register(api, huma.Operation{OperationID: "start-run", Method: http.MethodPost, Path: "/api/v1/runs", DefaultStatus: http.StatusAccepted,
 		MaxBodyBytes: maxBody, Summary: "Start a run", Description: "Returns once the run is durable."}, o.start)
-	huma.Register(api, huma.Operation{OperationID: "cancel-run", Method: http.MethodPost, Path: "/api/v1/runs/{run}/cancel", DefaultStatus: http.StatusAccepted,
-		Summary: "Cancel a run", Description: "Returns once the wish is durable; the stages end afterwards."}, o.cancel)
+	o.registerSteering(api)
 	huma.Register(api, huma.Operation{OperationID: "wait", Method: http.MethodGet, Path: "/api/v1/position",
 		Summary: "Wait until the log grows", Description: "Answers once the log goes past `after`, or when the wait is over."}, o.wait)
 	huma.Register(api, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/api/v1/status", Summary: "Say who answers"},
@@ -110,22 +108,11 @@ func (o Options) start(ctx context.Context, in *body[StartRequest]) (*body[Start
 	if err != nil {
 		return nil, problem(err)
 	}
-	return &body[StartAnswer]{StartAnswer{Delivery: r.Delivery.String(), Run: r.Run.String(), Fate: r.Fate,
-		DuplicateOf: r.DuplicateOf.String(), Code: r.Code, Reason: r.Reason}}, nil
+	return &body[StartAnswer]{answerOf(r)}, nil
 }
 
-func (o Options) cancel(ctx context.Context, in *struct {
-	Run  string `path:"run" doc:"run id"`
-	Body struct {
-		Reason string `json:"reason,omitempty" maxLength:"500"`
-	}
-},
-) (*struct{}, error) {
-	id, err := events.ParseID(in.Run)
-	if err != nil {
-		return nil, huma.Error400BadRequest("E_RUN_ID: " + err.Error())
-	}
-	return nil, problem(o.Control.CancelRun(ctx, id, in.Body.Reason))
+func answerOf(r trigger.Receipt) StartAnswer {
+	return StartAnswer{Delivery: r.Delivery.String(), Run: r.Run.String(), Fate: r.Fate, DuplicateOf: r.DuplicateOf.String(), Code: r.Code, Reason: r.Reason}
 }
 
 func (o Options) wait(ctx context.Context, in *struct {

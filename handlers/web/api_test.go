@@ -23,18 +23,12 @@ type control struct {
 	receipt trigger.Receipt
 	err     error
 	asked   web.StartRequest
-	run     events.ID
-	reason  string
+	steered
 }
 
 func (c *control) StartRun(_ context.Context, r web.StartRequest) (trigger.Receipt, error) {
 	c.asked = r
 	return c.receipt, c.err
-}
-
-func (c *control) CancelRun(_ context.Context, run events.ID, reason string) error {
-	c.run, c.reason = run, reason
-	return c.err
 }
 
 func (c *control) Ready() bool { return true }
@@ -129,8 +123,8 @@ func TestCancelAndStatus(t *testing.T) {
 	t.Parallel()
 	c := &control{}
 	h := api(c, &growing{}, nil)
-	if status, body := call(t, h, "POST", "/runs/"+runID.String()+"/cancel", `{"reason":"enough"}`); status != http.StatusAccepted || c.run != runID || c.reason != "enough" {
-		t.Errorf("%d %s, asked for %s because %q", status, body, c.run, c.reason)
+	if status, body := call(t, h, "POST", "/runs/"+runID.String()+"/cancel", `{"reason":"enough"}`); status != http.StatusAccepted || c.run != runID || c.by.Reason != "enough" {
+		t.Errorf("%d %s, asked for %s because %q", status, body, c.run, c.by.Reason)
 	}
 	if status, body := call(t, h, "GET", "/status", ""); status != http.StatusOK || strings.TrimSpace(body) != `{"pid":7,"kind":"serve","address":"127.0.0.1:1","version":"devel","ready":true}` {
 		t.Errorf("%d %s", status, body)
@@ -205,7 +199,7 @@ func TestOpenAPI(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(doc.OpenAPI, "3.1") || len(doc.Paths) != 4 {
-		t.Errorf("OpenAPI %s with %d paths", doc.OpenAPI, len(doc.Paths))
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || len(doc.Paths) != 10 {
+		t.Errorf("OpenAPI %s with %d paths: %s", doc.OpenAPI, len(doc.Paths), body)
 	}
 }
