@@ -30,6 +30,9 @@ func (b *builder) buildExecutor(s *stageInfo) {
 		s.out.With = b.shellSettings(value)
 	case "python":
 		s.out.With = b.pythonSettings(s, value)
+	case "container":
+		b.checkContainer(value)
+		s.out.With = b.settings(s, key, value)
 	default:
 		s.out.With = b.settings(s, key, value)
 	}
@@ -92,6 +95,7 @@ func (b *builder) pythonSettings(s *stageInfo, n *node) json.RawMessage {
 	}
 	if file := n.get("requirements"); file != nil && file.kind == scalarNode {
 		if content, read := b.readCompanion(file); read {
+			b.checkLock(file, string(content))
 			script.Requirements = string(content)
 		}
 	}

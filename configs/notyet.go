@@ -46,7 +46,7 @@ func notYetOf(s *events.Stage) []string {
 		{!slices.Contains(runsNow, s.Executor), "the executor " + s.Executor},
 		{len(s.Prefers) > 0, "prefers"}, {s.When != "", "when"}, {s.Always, "always"}, {s.Foreach != "", "foreach"},
 		{len(s.Gate) > 0, "gate"}, {len(s.Reconcile) > 0, "reconcile"}, {s.Resources != nil, "resources"},
-		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},
+		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none" && s.Executor != "container", "network: none"},
 	} {
 		if part.used {
 			out = append(out, part.what)

@@ -166,7 +166,7 @@ func (b *builder) buildStage(s *stageInfo) {
 	s.out.Always, s.out.MayFail = boolOf(s.body.get("always")), boolOf(s.body.get("may_fail"))
 	s.out.Timeout = durationOf(s.body.get("timeout"), defaults.timeout)
 	s.out.Grace = durationOf(s.body.get("grace"), 0)
-	s.out.Isolation, s.out.Network = textOr(s.body, "isolation", "observe"), textOr(s.body, "network", "allow")
+	s.out.Isolation, s.out.Network = textOr(s.body, "isolation", "observe"), textOr(s.body, "network", defaults.network)
 	b.buildForeach(s)
 	b.buildInputs(s)
 	b.buildVariables(s)
