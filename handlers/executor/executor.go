@@ -130,6 +130,9 @@ type Settings struct {
 	Owner string          // names this engine in its processes' marks, and is what KillOrphans looks for: the data directory's id
 	Spare string          // directory for what one attempt hands on to the next; empty is none, which is slower
 	Tasks map[string]Task // Go functions by name
+
+	Cache string            // directory for what attempts share, as Python environments; it may be removed while no engine runs
+	Pip   map[string]string // variables for building Python environments, as PIP_INDEX_URL; their values are not recorded
 }
 
 // Builtin gives the executors of this build.
@@ -137,5 +140,6 @@ func Builtin(s Settings) []Executor {
 	return []Executor{
 		NewShell(s),
 		NewTasks(s.Tasks),
+		NewPython(s),
 	}
 }
