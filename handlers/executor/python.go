@@ -15,7 +15,7 @@ import (
 )
 
 // Python runs a Python program. What it can import is the standard library and what the machine's administrator
-// installed for the interpreter; with a lock file it is the standard library, the packages of the lock, and pip. The
+// installed for the interpreter; with a lock file it is the standard library and the packages of the lock. The
 // user's own packages, the work directory and PYTHON* variables play no part. Hashes of texts have the same order in
 // every run, and nothing is written beside imported files.
 //

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,8 +103,17 @@ func takeTurn(ctx context.Context, path string) (release func(), failure *events
 	}
 }
 
-// build makes the environment anew. What it cannot complete it removes.
+// build makes the environment anew. What it cannot complete it removes. The environment of the empty lock is the
+// builder: it alone has pip, and installs the packages of every other, which so hold their lock and nothing else.
 func (p *Python) build(ctx context.Context, c *Call, i *interpreter, dir, lock string) (log string, failure *events.Failure) {
+	steps := []buildStep{{"the Python environment could not be made", []string{i.path, "-I", "-m", "venv", dir}}}
+	if lock != "" {
+		builder, log, failure := p.environment(ctx, c, *i, "")
+		if failure != nil {
+			return log, failure
+		}
+		steps = stepsOf(i, pythonOf(builder), dir)
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return "", systemFailure("remove half a Python environment", err)
 	}
@@ -112,21 +122,11 @@ func (p *Python) build(ctx context.Context, c *Call, i *interpreter, dir, lock s
 			_ = os.RemoveAll(dir) // without its mark it is never used
 		}
 	}()
-	requirements := filepath.Join(dir, "requirements.lock")
-	pip := []string{pythonOf(dir), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"}
-	for _, step := range []struct {
-		failed string
-		words  []string
-	}{
-		{"the Python environment could not be made", []string{i.path, "-I", "-m", "venv", dir}},
-		{"the packages of the lock could not be installed", append(pip[:len(pip):len(pip)], "install", "--no-cache-dir", "--no-deps", "--requirement", requirements)},
-		{"the lock leaves out what its packages need", append(pip[:len(pip):len(pip)], "check")},
-	} {
-		_, log, failure = p.tool(ctx, c, p.patience, p.pipVariables(), step.words...)
-		if failure != nil {
+	for _, step := range steps {
+		if _, log, failure = p.tool(ctx, c, p.patience, p.pipVariables(), step.words...); failure != nil {
 			return log, environmentFailure(ctx, step.failed, log, failure)
 		}
-		if err := writeFile(requirements, lock); err != nil { // there is no directory for it before the first step
+		if err := writeFile(lockOf(dir), lock); err != nil { // there is no directory for it before the first step
 			return "", systemFailure("write the lock of a Python environment", err)
 		}
 	}
@@ -134,6 +134,25 @@ func (p *Python) build(ctx context.Context, c *Call, i *interpreter, dir, lock s
 		return "", systemFailure("complete a Python environment", err)
 	}
 	return "", nil
+}
+
+// buildStep is a command, and what it means when it fails.
+type buildStep struct {
+	failed string
+	words  []string
+}
+
+func lockOf(dir string) string { return filepath.Join(dir, "requirements.lock") }
+
+// stepsOf are the steps that fill an environment. Dependencies are not looked for, since a lock names them all; the
+// last step sees whether it does.
+func stepsOf(i *interpreter, builder, dir string) []buildStep {
+	pip := []string{builder, "-I", "-m", "pip", "--python", pythonOf(dir), "--disable-pip-version-check", "--no-input"}
+	return []buildStep{
+		{"the Python environment could not be made", []string{i.path, "-I", "-m", "venv", "--without-pip", dir}},
+		{"the packages of the lock could not be installed", slices.Concat(pip, []string{"install", "--no-cache-dir", "--no-deps", "--requirement", lockOf(dir)})},
+		{"the lock leaves out what its packages need", slices.Concat(pip, []string{"check"})},
+	}
 }
 
 // environmentFailure says what kept an environment from being built, unless the attempt was stopped meanwhile or the

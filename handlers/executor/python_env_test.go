@@ -98,6 +98,9 @@ func TestPythonLockIsInstalledOnce(t *testing.T) {
 			t.Errorf("got %+v, %+v", r.Pins, r.Segments)
 		}
 	}
+	if _, failure := p.Execute(t.Context(), pythonCall(t, map[string]any{"script": "import pip", "requirements": lock})); failure == nil || failure.Exit != 1 {
+		t.Errorf("the lock brings pip: %+v", failure)
+	}
 	if len(wheels) != 2 {
 		t.Errorf("wheels were %q", wheels)
 	}
@@ -122,8 +125,8 @@ func TestPythonLockFailsAndIsTriedAgain(t *testing.T) {
 		if failure == nil || failure.Class != events.ExecFailed || !strings.HasPrefix(failure.Reason, step.reason) || failure.Actual == "" || !strings.Contains(r.Evidence, step.evidence) {
 			t.Errorf("got %+v\n%s", failure, r.Evidence)
 		}
-		if left, _ := filepath.Glob(p.cache + "/*/*"); len(left) > 0 {
-			t.Errorf("left %q", left)
+		if left, _ := filepath.Glob(p.cache + "/*/complete"); len(left) > 1 {
+			t.Errorf("left %q", left) // the builder is there
 		}
 	}
 	writeWheel(t, dir, "name", "7", "")
@@ -172,7 +175,7 @@ func TestPythonEnvironmentIsBuiltByOne(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if got := read(t, diary); got != "venv\npip\npip\n" {
+	if got := read(t, diary); got != "venv\nvenv\npip\npip\n" {
 		t.Errorf("the diary says %q", got)
 	}
 }
@@ -191,7 +194,7 @@ func TestPythonHalfAnEnvironmentIsBuiltAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	runPython(t, p, pretend(t, path, "true"))
-	if _, err := os.Stat(dir + "/junk"); !os.IsNotExist(err) || read(t, diary) != "venv\npip\npip\n" {
+	if _, err := os.Stat(dir + "/junk"); !os.IsNotExist(err) || read(t, diary) != "venv\nvenv\npip\npip\n" {
 		t.Errorf("junk: %v", err)
 	}
 	if err := os.Remove(pythonOf(dir)); err != nil {
@@ -292,7 +295,7 @@ func TestPythonBuilderDies(t *testing.T) {
 	if r := <-done; string(r.Stdout.Tail(10)) != "ran\n" {
 		t.Errorf("got %q", r.Stdout.Tail(10))
 	}
-	if got := read(t, diary); got != "venv\nvenv\npip\npip\n" {
+	if got := read(t, diary); got != "venv\nvenv\nvenv\npip\npip\n" {
 		t.Errorf("the diary says %q", got)
 	}
 	if killed, err := KillOrphans(t.Context(), owner+"-builder"); err != nil || len(killed) == 0 {
