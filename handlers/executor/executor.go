@@ -133,6 +133,8 @@ type Settings struct {
 
 	Cache string            // directory for what attempts share, as Python environments; it may be removed while no engine runs
 	Pip   map[string]string // variables for building Python environments, as PIP_INDEX_URL; their values are not recorded
+
+	ContainerHost string // the container engine, as unix:///var/run/docker.sock or tcp://host:port
 }
 
 // Builtin gives the executors of this build.
@@ -141,5 +143,6 @@ func Builtin(s Settings) []Executor {
 		NewShell(s),
 		NewTasks(s.Tasks),
 		NewPython(s),
+		NewContainer(s),
 	}
 }
