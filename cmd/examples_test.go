@@ -20,6 +20,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor/enginetest"
 	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
@@ -33,6 +34,7 @@ type expectation struct {
 			Headers    map[string]string
 		}
 	}
+	Images       []string
 	State, Class string
 	Stages       map[string]struct {
 		State, Class string
@@ -82,16 +84,36 @@ func runExample(t *testing.T, source string) {
 				args = append(args, "--param", k+"="+v)
 			}
 		}
-		apollo(t, args...)
+		env := map[string]string{}
+		if len(want.Images) > 0 {
+			env["APOLLO_CONTAINER_HOST"] = engineWith(t, want.Images)
+		}
+		apolloWith(t, env, args...)
 	}
 	compare(t, data, latest(t, data), &want)
+}
+
+// engineWith imitates a container engine that has the images, and gives its address.
+func engineWith(t *testing.T, images []string) string {
+	t.Helper()
+	e := enginetest.New(t)
+	for _, reference := range images {
+		e.Images[reference] = enginetest.Image{ID: "sha256:" + strings.Repeat("1d", 32), Digests: []string{reference}}
+	}
+	return e.Host
 }
 
 // apollo runs one command in this process and gives its output and exit code.
 func apollo(t *testing.T, args ...string) (string, int) {
 	t.Helper()
+	return apolloWith(t, nil, args...)
+}
+
+// apolloWith is apollo with an environment.
+func apolloWith(t *testing.T, env map[string]string, args ...string) (string, int) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	code := Run(t.Context(), args, strings.NewReader(""), &out, &errs, func(string) string { return "" })
+	code := Run(t.Context(), args, strings.NewReader(""), &out, &errs, func(name string) string { return env[name] })
 	if errs.Len() > 0 {
 		t.Logf("apollo %s: exit %d\n%s", strings.Join(args, " "), code, errs.String())
 	}

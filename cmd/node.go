@@ -81,14 +81,16 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	debug.SetGCPercent(gcPercent)
 	owner := dir
 	executors := map[string]executor.Executor{}
-	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks}) {
+	host := containerHost(a.env)
+	for _, x := range executor.Builtin(executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks,
+		Cache: filepath.Join(dir, "cache"), Pip: pipSettings(a.env), ContainerHost: host}) {
 		executors[x.Spec().Name] = x
 	}
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
 	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
-		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, logger) }}
+		KillOrphans: func(ctx context.Context) error { return killOrphans(ctx, owner, host, logger) }}
 	if a.tune != nil {
 		a.tune(runner, &o)
 	}
@@ -96,10 +98,16 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	return n, err
 }
 
-func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) error {
+// killOrphans ends what an engine that died left behind. That a container engine is sick is logged and keeps nobody from
+// working: what it still runs can change nothing that is recorded.
+func killOrphans(ctx context.Context, owner, host string, logger zerolog.Logger) error {
 	orphans, err := executor.KillOrphans(ctx, owner)
-	for _, o := range orphans {
+	containers, sick := executor.RemoveContainers(ctx, host, owner)
+	for _, o := range append(orphans, containers...) {
 		logger.Warn().Interface("process", o).Msg("ended a process that an engine which died had left behind")
+	}
+	if sick != nil {
+		logger.Warn().Err(sick).Msg("remove containers that an engine which died had left behind")
 	}
 	return err
 }

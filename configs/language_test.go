@@ -256,7 +256,7 @@ func TestNotYet(t *testing.T) {
 		got = append(got, strings.TrimSuffix(found.Message, " can't be run by this version yet"))
 	}
 	want := []string{"the trigger cron", "the trigger pipeline", "the trigger event", "concurrency", "deadline", "resources of the stage fetch",
-		"the executor python of the stage clean", "prefers of the stage clean", "when of the stage clean", "foreach of the stage clean", "gate of the stage clean",
+		"prefers of the stage clean", "when of the stage clean", "foreach of the stage clean", "gate of the stage clean",
 		"reconcile of the stage clean", "isolation: enforce of the stage clean", "network: none of the stage clean", "the executor http of the stage notify", "always of the stage notify"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -7,7 +7,7 @@ import (
 )
 
 // runsNow are the executors that this version can run.
-var runsNow = []string{"shell", "task"}
+var runsNow = []string{"shell", "python", "container", "task"}
 
 // NotYet gives what a plan asks for that is right and that this version can't run. It is the one list of such things:
 // a part is taken out here when it is built. Validation lets them pass; starting a run does not.

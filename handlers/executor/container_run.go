@@ -58,12 +58,12 @@ func (x *containerAttempt) run(ctx context.Context, name string, config *contain
 	defer cancel()
 	defer func() { failure = x.clear(after, failure) }()
 	if err := x.follow(after); err != nil {
-		return x.engine.imageFailure(ctx, "give the output of the container", err)
+		return x.startFailure(ctx, "give the output of the container", err)
 	}
 	x.readers.Go(x.readSegments)
 	defer x.finish()
 	if err := x.container.post(ctx, "/start", nil); err != nil {
-		failure := x.startFailure(ctx, err)
+		failure := x.startFailure(ctx, "start the container", err)
 		_ = x.container.remove(after) // else its output would not end; clear tells when it fails
 		return failure
 	}
@@ -156,8 +156,9 @@ func (x *containerAttempt) finish() {
 	x.result.Stdout, x.result.Stderr = x.streams[0].close(), x.streams[1].close()
 }
 
-// startFailure tells a command that the image does not have from an engine that cannot.
-func (x *containerAttempt) startFailure(ctx context.Context, err error) *events.Failure {
+// startFailure tells a command that the image does not have from an engine that cannot. Podman finds that out when the
+// output is asked for, Docker at the start.
+func (x *containerAttempt) startFailure(ctx context.Context, doing string, err error) *events.Failure {
 	text := err.Error()
 	if _, answered := errors.AsType[*engineError](err); answered && (strings.Contains(text, "exec: ") || strings.Contains(text, "executable")) {
 		missing := strings.Contains(text, "not found") || strings.Contains(text, "no such file")
@@ -170,7 +171,7 @@ func (x *containerAttempt) startFailure(ctx context.Context, err error) *events.
 			return failure
 		}
 	}
-	return x.engine.imageFailure(ctx, "start the container", err)
+	return x.engine.imageFailure(ctx, doing, err)
 }
 
 // Bounds of how an engine is waited for that does not answer, as while it restarts.
@@ -283,8 +284,11 @@ func (x *containerAttempt) outcome(state containerState, stopped *events.Failure
 		return &events.Failure{Class: events.ExecFailed, Exit: code, Signal: signal, Expected: "at most " + limit, Actual: "more",
 			Reason: fmt.Sprintf("the stage used more memory than %s and was killed; ask for more under resources: memory:", limit)}
 	case signal != "":
-		return &events.Failure{Class: events.ExecFailed, Exit: code,
-			Reason: fmt.Sprintf("the container ended with code %d: its process was ended by %s, which Apollo did not send, or exited so by itself", code, signal)}
+		reason := fmt.Sprintf("the container ended with code %d: its process was ended by %s, which Apollo did not send, or exited so by itself", code, signal)
+		if signal == "SIGKILL" && x.memory > 0 {
+			reason += "; the kernel does so at the limit of " + configs.SizeText(x.memory) + ", and not every engine tells"
+		}
+		return &events.Failure{Class: events.ExecFailed, Exit: code, Reason: reason}
 	}
 	return &events.Failure{Class: events.ExecFailed, Exit: code, Reason: exitReason(code)}
 }

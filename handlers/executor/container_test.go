@@ -257,6 +257,8 @@ func TestContainerFailures(t *testing.T) {
 		"memory": {with: shellIn("kill -KILL $$"), change: func(e *enginetest.Engine, c *Call) {
 			e.OutOfMemory, c.Resources = true, &events.Resources{Memory: 64 << 20}
 		}, want: events.Failure{Class: events.ExecFailed, Exit: 137, Signal: "SIGKILL", Expected: "at most 64Mi", Reason: "more memory than 64Mi"}},
+		"memory, untold": {with: shellIn("kill -KILL $$"), change: func(_ *enginetest.Engine, c *Call) { c.Resources = &events.Resources{Memory: 64 << 20} },
+			want: events.Failure{Class: events.ExecFailed, Exit: 137, Reason: "the limit of 64Mi"}},
 		"memory of the machine": {with: shellIn("kill -KILL $$"), change: func(e *enginetest.Engine, _ *Call) { e.OutOfMemory = true },
 			want: events.Failure{Class: events.ExecFailed, Exit: 137, Signal: "SIGKILL", Reason: "what the machine could give"}},
 		"no such program": {with: map[string]any{"image": "test", "command": []any{"/opt/none"}}, want: events.Failure{Class: events.ExecFailed, Exit: 127, Reason: "E_EXEC_NOTFOUND"}},

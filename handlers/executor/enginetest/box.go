@@ -102,16 +102,18 @@ func (b *box) attach(w http.ResponseWriter) {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	_, _ = buffered.WriteString("HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	_ = buffered.Flush() // the client sees it when the connection is gone
 	b.engine.Lock()
 	cut := b.engine.BreakNow["attach"]
 	delete(b.engine.BreakNow, "attach")
 	b.engine.Unlock()
 	s := &sink{conn: conn, cut: cut}
+	s.mu.Lock() // output that comes now waits until the client has its answer
 	b.mu.Lock()
 	b.sinks = append(b.sinks, s)
 	b.mu.Unlock()
+	_, _ = buffered.WriteString("HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+	_ = buffered.Flush() // the client sees it when the connection is gone
+	s.mu.Unlock()
 	select {
 	case <-b.gone:
 		s.mu.Lock()
