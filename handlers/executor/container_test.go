@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -398,7 +399,7 @@ func TestContainerCannotBeRemoved(t *testing.T) {
 		t.Errorf("got %+v, %+v", failure, r)
 	}
 	e.Lock()
-	e.Refuse = nil
+	e.Refuse, e.NoFilters = nil, true
 	e.Unlock()
 	other := NewContainer(Settings{Owner: "somebody", ContainerHost: e.Host})
 	t.Cleanup(other.engine.http.CloseIdleConnections)
@@ -471,6 +472,30 @@ func TestContainerGoesAway(t *testing.T) {
 	}
 	if r, failure := end(); failure == nil || failure.Class != events.ExecFailed || !strings.Contains(failure.Reason, "somebody removed the container") && failure.Exit != 137 || r.Leftovers != 0 {
 		t.Errorf("got %+v", failure)
+	}
+}
+
+// A mark that was written last is read when the container has gone.
+func TestContainerLastSegment(t *testing.T) {
+	t.Parallel()
+	c := newCall(t, "-")
+	if err := os.MkdirAll(filepath.Join(c.Dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := openSegments(c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if _, err := pipe.WriteString("save\n"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	close(ended)
+	x := &containerAttempt{call: c, result: new(Result), segments: pipe, output: io.NopCloser(strings.NewReader("")), ended: ended}
+	x.finish()
+	if len(x.result.Segments) != 1 || x.result.Segments[0].Name != "save" {
+		t.Errorf("got %+v", x.result.Segments)
 	}
 }
 
