@@ -126,7 +126,7 @@ func RemoveContainers(ctx context.Context, host, owner string) ([]Orphan, error)
 	engine := newContainerEngine(host)
 	defer engine.http.CloseIdleConnections()
 	if _, err := engine.hello(ctx); err != nil {
-		return nil, nil //nolint:nilerr // as the comment says
+		return nil, nil
 	}
 	found, err := engine.labelled(ctx, labelOwner+"="+owner)
 	if err != nil {

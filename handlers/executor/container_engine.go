@@ -89,7 +89,7 @@ func (e *containerEngine) send(ctx context.Context, method, path string, query u
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, address, content)
+	r, err := http.NewRequestWithContext(ctx, method, address, content) //nolint:gosec // the operator names the engine
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (e *containerEngine) send(ctx context.Context, method, path string, query u
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "tcp")
 	}
-	answer, err := e.http.Do(r)
+	answer, err := e.http.Do(r) //nolint:gosec // as above
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,14 @@ func (e *containerEngine) call(ctx context.Context, method, path string, query u
 	if err != nil {
 		return err
 	}
+	return decodeAnswer(answer, into)
+}
+
+// decodeAnswer reads an answer to its end into a value, or past it when there is none.
+func decodeAnswer(answer *http.Response, into any) error {
 	defer answer.Body.Close()
 	if into == nil {
-		_, err = io.Copy(io.Discard, answer.Body)
+		_, err := io.Copy(io.Discard, answer.Body)
 		return err
 	}
 	return json.NewDecoder(answer.Body).Decode(into)
@@ -158,9 +163,8 @@ func (e *containerEngine) hello(ctx context.Context) (engineInfo, error) {
 	if err != nil {
 		return engineInfo{}, err
 	}
-	defer info.Body.Close()
 	var said struct{ SecurityOptions []string }
-	if err := json.NewDecoder(info.Body).Decode(&said); err != nil {
+	if err := decodeAnswer(info, &said); err != nil {
 		return engineInfo{}, err
 	}
 	for _, option := range said.SecurityOptions {
@@ -190,9 +194,7 @@ type container struct {
 func (e *containerEngine) create(ctx context.Context, name string, config *containerConfig) (container, error) {
 	ctx, cancel := context.WithTimeout(ctx, quick)
 	defer cancel()
-	var made struct {
-		ID string `json:"Id"`
-	}
+	var made struct{ ID string }
 	err := e.call(ctx, http.MethodPost, "/containers/create", url.Values{"name": {name}}, config, &made)
 	return container{engine: e, id: made.ID}, err
 }
@@ -239,7 +241,7 @@ func (c container) attach(ctx context.Context) (io.ReadCloser, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(quick, cancel)
-	answer, err := c.engine.send(ctx, http.MethodPost, "/v"+about.version+c.path("/attach"), url.Values{"stream": {"1"}, "stdout": {"1"}, "stderr": {"1"}}, nil)
+	answer, err := c.engine.send(ctx, http.MethodPost, "/v"+about.version+c.path("/attach"), url.Values{"stream": {"1"}, "stdout": {"1"}, "stderr": {"1"}}, nil) //nolint:bodyclose // attached closes it
 	late.Stop()
 	if err != nil {
 		cancel()
@@ -261,7 +263,7 @@ func (a *attached) Close() error {
 
 // listed is a container as a list shows it.
 type listed struct {
-	ID     string `json:"Id"`
+	ID     string
 	Labels map[string]string
 }
 

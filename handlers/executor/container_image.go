@@ -16,7 +16,7 @@ import (
 
 // image is one image on the engine: what an attempt runs, whatever becomes of its name meanwhile.
 type image struct {
-	ID          string `json:"Id"` // the digest of its configuration
+	ID          string // the digest of its configuration
 	RepoDigests []string
 }
 
@@ -119,7 +119,7 @@ func (e *containerEngine) pull(ctx context.Context, reference string) (said stri
 // overdue makes the engine's word of a wait that was cut short.
 func overdue(ctx context.Context, err error) (string, error) {
 	if ctx.Err() != nil {
-		return context.Cause(ctx).Error(), nil
+		return context.Cause(ctx).Error(), nil //nolint:nilerr // it is told as the reason
 	}
 	return "", err
 }

@@ -66,7 +66,7 @@ func TestContainerReal(t *testing.T) {
 			}
 			c := containerCall(t, with)
 			drop := filepath.Join(c.Dir, "in", "drop", "a.csv")
-			if err := errors.Join(writeFile(drop, "rows\n"), os.Chmod(drop, 0o444)); err != nil { //nolint:gosec // as inputs are
+			if err := errors.Join(writeFile(drop, "rows\n"), os.Chmod(drop, 0o444)); err != nil {
 				t.Fatal(err)
 			}
 			c.Inputs = map[string]Input{"drop": {Path: drop}}
@@ -108,7 +108,7 @@ func TestContainerRealIsStopped(t *testing.T) {
 		cancel()
 		r, failure := end()
 		if failure == nil || failure.Class != events.Aborted || failure.Exit != want.Exit || failure.Signal != want.Signal || string(r.Stdout.Tail(10)) != "ready\n" {
-			t.Errorf("got %+v, %+v", failure, r)
+			t.Errorf("got %#v, %+v", failure, r)
 		}
 	}
 	c := containerCall(t, map[string]any{"image": image, "command": []any{"/bin/sh", "-c", "echo ready; sleep 1000"}})

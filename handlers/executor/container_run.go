@@ -51,23 +51,27 @@ func (x *containerAttempt) run(ctx context.Context, name string, config *contain
 	for i, name := range []string{"stdout", "stderr"} {
 		x.streams[i] = capture{path: filepath.Join(x.call.LogDir, name), part: logPart, mask: newMasker(x.call.Secrets)}
 	}
-	if failure := x.create(ctx, name, config); failure != nil {
-		return failure
-	}
+	// What is begun is not cut short: a container whose making or start nobody awaited could not be ended in order.
 	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if failure := x.create(after, name, config); failure != nil {
+		return failure
+	}
 	defer func() { failure = x.clear(after, failure) }()
-	if err := x.follow(after); err != nil {
+	if cause := stopCause(ctx); cause != nil {
+		return cause
+	}
+	if err := x.follow(after, ""); err != nil {
 		return x.startFailure(ctx, "give the output of the container", err)
 	}
 	x.readers.Go(x.readSegments)
 	defer x.finish()
-	if err := x.container.post(ctx, "/start", nil); err != nil {
+	if err := x.container.post(after, "/start", nil); err != nil {
 		failure := x.startFailure(ctx, "start the container", err)
 		_ = x.container.remove(after) // else its output would not end; clear tells when it fails
 		return failure
 	}
-	if state, err := x.container.state(ctx); err == nil && x.call.Started != nil && state.Pid > 0 {
+	if state, err := x.container.state(after); err == nil && x.call.Started != nil && state.Pid > 0 {
 		x.call.Started(state.Pid)
 	}
 	if x.call.Timeout > 0 {
@@ -80,12 +84,13 @@ func (x *containerAttempt) run(ctx context.Context, name string, config *contain
 	return x.await(ctx)
 }
 
-// follow takes in the output from now on.
-func (x *containerAttempt) follow(ctx context.Context) error {
+// follow takes in the output from now on, behind a note in the log.
+func (x *containerAttempt) follow(ctx context.Context, note string) error {
 	body, err := x.container.attach(ctx)
 	if err != nil {
 		return err
 	}
+	x.streams[1].write([]byte(note))
 	x.output, x.ended = body, make(chan struct{})
 	x.readers.Go(func() {
 		defer close(x.ended)
@@ -136,7 +141,7 @@ func (x *containerAttempt) drainSegments(end time.Time) {
 	}
 	_ = x.segments.SetReadDeadline(time.Time{}) // else nothing is read
 	_ = pipe.Read(func(fd uintptr) bool {
-		fifo{fd: int(fd)}.drain(make([]byte, 4096), func(p []byte) { x.marks.receive(p, end) }) //nolint:gosec // a descriptor
+		fifo{fd: int(fd)}.drain(make([]byte, 4096), func(p []byte) { x.marks.receive(p, end) })
 		return true
 	})
 }
@@ -213,13 +218,8 @@ func (x *containerAttempt) await(ctx context.Context) *events.Failure {
 func (x *containerAttempt) followAgain(ctx context.Context) {
 	select {
 	case <-x.ended:
-		x.streams[1].write([]byte(lostOutput))
-		_ = x.output.Close() // it has ended
-		if x.follow(context.WithoutCancel(ctx)) != nil {
-			closed := make(chan struct{})
-			close(closed)
-			x.ended = closed
-		}
+		_ = x.output.Close() // it has ended; where it cannot be had again yet, the next look tries
+		_ = x.follow(context.WithoutCancel(ctx), lostOutput)
 	default:
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,9 +148,7 @@ func TestContainerIsConfined(t *testing.T) {
 				test.engine(e)
 			}
 			with := shellIn("true")
-			for k, v := range test.with {
-				with[k] = v
-			}
+			maps.Copy(with, test.with)
 			c := containerCall(t, with)
 			if test.change != nil {
 				test.change(c)
@@ -170,9 +169,7 @@ func TestContainerIsConfined(t *testing.T) {
 			want := map[string]any{"network": "none", "memory": int64(0), "swap": int64(0), "cpus": int64(0), "user": own, "workdir": "/apollo/out", "users": "",
 				"attempt": "1", "out": "drwx------", "caps": "ALL", "security": "no-new-privileges", "pids": int64(4096), "privileged": false, "logs": "none",
 				"owner": owner, "run": c.Run.String(), "stage": "fetch", "host": "apollo"}
-			for k, v := range test.want {
-				want[k] = v
-			}
+			maps.Copy(want, test.want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -376,6 +373,39 @@ func TestContainerIsStopped(t *testing.T) {
 	}
 }
 
+// Cancelled while the engine makes or starts the container, an attempt ends it as ever and leaves nothing behind.
+func TestContainerIsStoppedAtItsBeginning(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"create", "start"} {
+		e := enginetest.New(t)
+		answer := make(chan struct{})
+		e.Hold = map[string]chan struct{}{"POST " + verb: answer}
+		ctx, cancel := context.WithCancel(t.Context())
+		x, c := newContainer(t, e.Host), containerCall(t, shellIn("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done"))
+		c.Grace = time.Minute
+		done := make(chan *events.Failure, 1)
+		go func() {
+			_, failure := x.Execute(ctx, c)
+			done <- failure
+		}()
+		eventually(t, verb, func() bool {
+			b, _ := os.ReadFile(filepath.Join(c.LogDir, "stdout"))
+			return len(b) > 0 || verb == "create" && configOf(e, c) != nil
+		})
+		cancel()
+		close(answer)
+		if failure := <-done; failure == nil || failure.Class != events.Aborted || verb == "start" && failure.Exit != 3 {
+			t.Errorf("%s: got %#v", verb, failure)
+		}
+		if _, err := os.Stat(filepath.Join(c.LogDir, "stdout")); verb == "create" && err == nil {
+			t.Error("it was started after it had been cancelled")
+		}
+		if left := e.Containers(); len(left) > 0 {
+			t.Errorf("%s: left %q", verb, left)
+		}
+	}
+}
+
 // A container that cannot be removed is told: as the failure when it runs on, as a leftover in any case.
 func TestContainerCannotBeRemoved(t *testing.T) {
 	t.Parallel()
@@ -415,7 +445,9 @@ func TestContainerCannotBeRemoved(t *testing.T) {
 		t.Errorf("removed %+v, %v, left %q", removed, err, e.Containers())
 	}
 	stayed()
-	end()
+	if _, failure := end(); failure == nil || failure.Class != events.Aborted {
+		t.Errorf("got %+v", failure)
+	}
 }
 
 // What a crash left under the name is removed when it is this attempt's own.
@@ -429,9 +461,7 @@ func TestContainerNameIsTaken(t *testing.T) {
 		if !own {
 			labels["apollo.owner"] = "somebody"
 		}
-		if _, err := x.engine.create(t.Context(), nameOf(c), &containerConfig{Image: "test", Labels: labels}); err != nil {
-			t.Fatal(err)
-		}
+		e.Add(nameOf(c), &enginetest.Config{Image: "test", Labels: labels})
 		r, failure := x.Execute(t.Context(), c)
 		switch {
 		case own && (failure != nil || string(r.Stdout.Tail(10)) != "again\n" || len(e.Containers()) != 0):

@@ -191,7 +191,7 @@ func markComplete(dir string, i *interpreter) error {
 	}
 	defer f.Close() //nolint:errcheck // a directory
 	// pip syncs nothing, and a mark on files that a power cut emptied would last.
-	if err := unix.Syncfs(int(f.Fd())); err != nil { //nolint:gosec // a descriptor is an int to the kernel
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
 		return err
 	}
 	return os.Rename(temp, completeMark(dir))

@@ -147,7 +147,7 @@ case "$*" in
 *) shift; exec sh "$@" ;;
 esac
 `
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path, diary
@@ -190,7 +190,7 @@ func TestPythonHalfAnEnvironmentIsBuiltAnew(t *testing.T) {
 		t.Fatal(failure)
 	}
 	dir := p.environmentOf(&found, someLock)
-	if err := errors.Join(writeFile(pythonOf(dir), "#!/bin/sh\nexit 9\n"), os.Chmod(pythonOf(dir), 0o700), writeFile(dir+"/junk", "")); err != nil { //nolint:gosec // a program
+	if err := errors.Join(writeFile(pythonOf(dir), "#!/bin/sh\nexit 9\n"), os.Chmod(pythonOf(dir), 0o700), writeFile(dir+"/junk", "")); err != nil {
 		t.Fatal(err)
 	}
 	runPython(t, p, pretend(t, path, "true"))
@@ -306,7 +306,7 @@ func TestPythonBuilderDies(t *testing.T) {
 func TestPythonWithoutVenv(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "python3.99")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nprintf '{\"version\":\"3.99.1\",\"executable\":\"%s\",\"venv\":false}' \"$0\"\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nprintf '{\"version\":\"3.99.1\",\"executable\":\"%s\",\"venv\":false}' \"$0\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r, failure := newPython(t, nil).Execute(t.Context(), pretend(t, path, "true"))

@@ -80,8 +80,8 @@ func (p *Python) interpreter(ctx context.Context, c *Call, name string) (interpr
 
 // unchanged reports whether the path still leads straight to the very file that was read.
 func (i *interpreter) unchanged() bool {
-	real, err := filepath.EvalSymlinks(i.path)
-	if err != nil || real != i.Executable {
+	target, err := filepath.EvalSymlinks(i.path)
+	if err != nil || target != i.Executable {
 		return false
 	}
 	now, ok := stateOf(i.Executable)

@@ -122,11 +122,11 @@ func TestPythonIsPinned(t *testing.T) {
 		r := runPython(t, p, pythonCall(t, map[string]any{"script": "print(hash('apollo'))"}))
 		hashes = append(hashes, string(r.Stdout.Tail(100)))
 		path, _ := lookPath("python3", stagePath)
-		real, err := filepath.EvalSymlinks(path)
+		binary, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		digest := events.DigestOf([]byte(read(t, real))).String()
+		digest := events.DigestOf([]byte(read(t, binary))).String()
 		want := []events.Pair{{Name: "python", Value: versionOf(t)}, {Name: "python_digest", Value: digest}}
 		if diff := cmp.Diff(want, r.Pins); diff != "" {
 			t.Error(diff)
@@ -141,7 +141,7 @@ func TestPythonIsPinned(t *testing.T) {
 func fakePythonDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 9\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 9\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -154,11 +154,11 @@ func TestPythonIsReadAgainWhenItChanges(t *testing.T) {
 	p := newPython(t, nil)
 	changing := filepath.Join(t.TempDir(), "python3")
 	wrapper := filepath.Join(t.TempDir(), "python3")
-	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec "+changing+" \"$@\"\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec "+changing+" \"$@\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, tail := range []string{"", "changed"} {
-		if err := os.WriteFile(changing+".new", []byte(binary+tail), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(changing+".new", []byte(binary+tail), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(changing+".new", changing); err != nil {

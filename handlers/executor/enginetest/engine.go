@@ -5,6 +5,7 @@ package enginetest
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Image is an image of the engine or of its registry.
@@ -54,12 +56,13 @@ type Engine struct {
 	Registry         map[string]Image // what a pull brings
 	PullError        string           // what a pull says instead
 
-	Refuse      map[string]int  // status by "METHOD last part of the path", as "POST kill", or "DELETE"
-	BreakWaits  int             // how many waits break off
-	BreakNow    map[string]bool // "attach": connections are cut after the first piece of output
-	DeafToKill  bool            // signals do nothing; only removal ends a container
-	NoFilters   bool            // a list holds everything
-	OutOfMemory bool            // what ends by SIGKILL ended for want of memory
+	Refuse      map[string]int           // status by "METHOD last part of the path", as "POST kill", or "DELETE"
+	Hold        map[string]chan struct{} // as Refuse: what was done is answered once the channel is closed
+	BreakWaits  int                      // how many waits break off
+	BreakNow    map[string]bool          // "attach": connections are cut after the first piece of output
+	DeafToKill  bool                     // signals do nothing; only removal ends a container
+	NoFilters   bool                     // a list holds everything
+	OutOfMemory bool                     // what ends by SIGKILL ended for want of memory
 
 	Pulled  []string           // references, as they were asked for
 	Created map[string]*Config // by name, also of containers that are gone
@@ -73,18 +76,18 @@ type Engine struct {
 // New starts an engine that ends with the test. The image named test is on it.
 func New(tb testing.TB) *Engine {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "engine") // a socket's path is short
+	dir, err := os.MkdirTemp("", "engine") //nolint:usetesting // a socket's path is short
 	if err != nil {
 		tb.Fatal(err)
 	}
 	socket := filepath.Join(dir, "docker.sock")
-	listener, err := net.Listen("unix", socket)
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "unix", socket)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	e := &Engine{Host: "unix://" + socket, Created: map[string]*Config{}, containers: map[string]*box{},
 		Images: map[string]Image{"test": {ID: "sha256:" + strings.Repeat("1d", 32), Digests: []string{"test@sha256:" + strings.Repeat("d1", 32)}}}}
-	e.server = &http.Server{Handler: e}
+	e.server = &http.Server{Handler: e, ReadHeaderTimeout: time.Minute}
 	e.serving.Go(func() { _ = e.server.Serve(listener) })
 	tb.Cleanup(func() {
 		for _, b := range e.list() {
@@ -125,11 +128,14 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	last := parts[len(parts)-1]
 	e.Lock()
-	status := e.Refuse[r.Method+" "+last]
+	status, hold := e.Refuse[r.Method+" "+last], e.Hold[r.Method+" "+last]
 	if r.Method == http.MethodDelete {
 		status = e.Refuse["DELETE"]
 	}
 	e.Unlock()
+	if hold != nil {
+		defer func() { <-hold }()
+	}
 	switch {
 	case status != 0:
 		refuse(w, status, "told to refuse "+r.Method+" "+last)
@@ -173,7 +179,13 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	answer(w, map[string]string{"message": text})
 }
 
-func answer(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) } // who has gone needs no answer
+func answer(w http.ResponseWriter, v any) {
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		panic(http.ErrAbortHandler) // who has gone needs no answer
+	}
+}
+
+func decode(r io.Reader, into any) error { return json.NewDecoder(r).Decode(into) }
 
 func (e *Engine) ping(w http.ResponseWriter) {
 	w.Header().Set("Api-Version", "1.50")
@@ -221,7 +233,7 @@ func (e *Engine) pull(w http.ResponseWriter, reference string) {
 
 func (e *Engine) create(w http.ResponseWriter, r *http.Request) {
 	config, name := new(Config), r.URL.Query().Get("name")
-	if err := json.NewDecoder(r.Body).Decode(config); err != nil {
+	if err := decode(r.Body, config); err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -233,15 +245,27 @@ func (e *Engine) create(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	b := newBox(e, name, config)
-	e.containers[b.id], e.Created[name] = b, config
+	b := e.add(name, config)
 	w.WriteHeader(http.StatusCreated)
 	answer(w, map[string]any{"Id": b.id, "Warnings": []string{}})
 }
 
+// Add makes a container that was not asked for, as one that is left from before.
+func (e *Engine) Add(name string, config *Config) {
+	e.Lock()
+	defer e.Unlock()
+	e.add(name, config)
+}
+
+func (e *Engine) add(name string, config *Config) *box {
+	b := newBox(e, name, config)
+	e.containers[b.id], e.Created[name] = b, config
+	return b
+}
+
 func (e *Engine) find(w http.ResponseWriter, r *http.Request) {
 	var filters struct{ Label []string }
-	if err := json.Unmarshal([]byte(r.URL.Query().Get("filters")), &filters); err != nil {
+	if err := decode(strings.NewReader(r.URL.Query().Get("filters")), &filters); err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
