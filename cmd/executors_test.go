@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/apollo-11/apollo/handlers/executor/enginetest"
 )
 
 func TestContainerHost(t *testing.T) {
@@ -45,25 +43,6 @@ func TestContainerHost(t *testing.T) {
 		if _, err := os.Stat("/var/run/docker.sock"); err != nil {
 			t.Errorf("got %s", got)
 		}
-	}
-}
-
-// An engine that starts removes the containers of the one before it in the same data directory, and no others.
-func TestContainersOfADeadEngineAreRemoved(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	e := enginetest.New(t)
-	e.Add("ours", &enginetest.Config{Labels: map[string]string{"apollo.owner": filepath.Join(dir, "data"), "apollo.run": "r"}})
-	e.Add("theirs", &enginetest.Config{Labels: map[string]string{"apollo.owner": filepath.Join(dir, "data2"), "apollo.run": "r"}})
-	pipeline := filepath.Join(dir, "p.yaml")
-	if err := os.WriteFile(pipeline, []byte("name: p\nstages: {a: {run: 'true'}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, code := apolloWith(t, map[string]string{"APOLLO_CONTAINER_HOST": e.Host}, "run", pipeline, "--data", filepath.Join(dir, "data")); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-	if diff := cmp.Diff([]string{"theirs"}, e.Containers()); diff != "" {
-		t.Error(diff)
 	}
 }
 
