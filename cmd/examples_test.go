@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor/enginetest"
 	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
@@ -26,6 +28,7 @@ type expectation struct {
 		}
 	}
 	Answers      []answering // of people, in the order in which they are asked
+	Images       []string    // that the container engine has, which is imitated
 	State, Class string
 	Stages       map[string]struct {
 		State, Class string
@@ -72,6 +75,9 @@ func runExample(t *testing.T, source string) {
 // run.
 func (s *site) carryOut(dir string, want *expectation) (run string) {
 	s.t.Helper()
+	if len(want.Images) > 0 {
+		s.env = map[string]string{"APOLLO_CONTAINER_HOST": engineWith(s.t, want.Images)}
+	}
 	if want.Start.File != nil || want.Start.Webhook != nil {
 		s.serve()
 		s.arrives(dir, want)
@@ -107,6 +113,16 @@ type answering struct {
 	Approve bool
 	Fields  map[string]string
 	Reason  string
+}
+
+// engineWith imitates a container engine that has the images, and gives its address.
+func engineWith(t *testing.T, images []string) string {
+	t.Helper()
+	e := enginetest.New(t)
+	for _, reference := range images {
+		e.Images[reference] = enginetest.Image{ID: "sha256:" + strings.Repeat("1d", 32), Digests: []string{reference}}
+	}
+	return e.Host
 }
 
 // arrives makes what the example expects arrive at the server, and waits for the run's end and the server's.

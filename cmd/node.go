@@ -89,8 +89,9 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	owner := dir
 	executors := map[string]executor.Executor{}
 	build, _ := version()
+	host := containerHost(a.env)
 	settings := executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks, Runs: n, Files: n.artifacts,
-		HTTPAllow: allow, Version: build}
+		HTTPAllow: allow, Version: build, Cache: filepath.Join(dir, "cache"), Pip: pipSettings(a.env), ContainerHost: host}
 	for _, x := range append(executor.Builtin(settings), a.pluginSet().Executors(settings)...) {
 		executors[x.Spec().Name] = x
 	}
@@ -99,7 +100,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	_, stages := a.budget()
 	o := router.Options{Budget: stages, Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
-		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, logger) }}
+		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, host, logger) }}
 	if a.tune != nil {
 		a.tune(runner, &o)
 	}
@@ -123,12 +124,18 @@ func (a *app) allowedHosts() (list []string, err error) {
 	return list, nil
 }
 
-func killOrphans(ctx context.Context, owner string, logger zerolog.Logger) ([]executor.Orphan, error) {
+// killOrphans ends what an engine that died left behind. That a container engine is sick is logged and keeps nobody from
+// working: what it still runs can change nothing that is recorded.
+func killOrphans(ctx context.Context, owner, host string, logger zerolog.Logger) ([]executor.Orphan, error) {
 	orphans, err := executor.KillOrphans(ctx, owner)
-	for _, o := range orphans {
+	containers, sick := executor.RemoveContainers(ctx, host, owner)
+	for _, o := range append(orphans, containers...) {
 		logger.Warn().Interface("process", o).Msg("ended a process that an engine which died had left behind")
 	}
-	return orphans, err
+	if sick != nil {
+		logger.Warn().Err(sick).Msg("remove containers that an engine which died had left behind")
+	}
+	return append(orphans, containers...), err
 }
 
 func firstOf(values []string, err error) (string, error) {

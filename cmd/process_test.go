@@ -48,9 +48,10 @@ type site struct {
 	server          *exec.Cmd
 	address         string
 	stderr          *safeBuffer
-	ended           chan struct{}   // closed once the server's process is gone
-	args            []string        // of the server, besides the usual ones
-	prepare         func(*exec.Cmd) // changes how the server is started; nil is not at all
+	ended           chan struct{}     // closed once the server's process is gone
+	args            []string          // of the server, besides the usual ones
+	prepare         func(*exec.Cmd)   // changes how the server is started; nil is not at all
+	env             map[string]string // of commands that run in this process
 }
 
 // safeBuffer takes what a process says while the test reads it.
@@ -180,7 +181,7 @@ func (s *site) stop() int {
 func (s *site) apollo(args ...string) (out, errs string, code int) {
 	var o, e bytes.Buffer
 	args = append(args, "--data", s.data, "--pipelines", s.pipelines)
-	code = cmd.Run(context.Background(), args, strings.NewReader(""), &o, &e, func(string) string { return "" })
+	code = cmd.Run(context.Background(), args, strings.NewReader(""), &o, &e, func(name string) string { return s.env[name] })
 	return o.String(), e.String(), code
 }
 

@@ -9,6 +9,7 @@ type workDefaults struct {
 	timeout     time.Duration // 0 is none
 	interval    time.Duration // before the first retry, when retry is declared
 	maxInterval time.Duration
+	network     string // empty is allow
 }
 
 var defaultsByExecutor = map[string]workDefaults{
@@ -16,19 +17,22 @@ var defaultsByExecutor = map[string]workDefaults{
 	"shell":     {interval: 10 * time.Second, maxInterval: 10 * time.Minute},
 	"task":      {interval: 10 * time.Second, maxInterval: 10 * time.Minute},
 	"python":    {interval: 30 * time.Second, maxInterval: 30 * time.Minute},
-	"container": {interval: 30 * time.Second, maxInterval: 30 * time.Minute},
+	"container": {interval: 30 * time.Second, maxInterval: 30 * time.Minute, network: "none"},
 	"pipeline":  {interval: 30 * time.Second, maxInterval: 30 * time.Minute},
 }
 
 // defaultsOf gives the defaults of an executor; a plugin is work that computes, as a shell script is, unless its manifest
-// has a time-out.
+// has a time-out. A container has no network unless the stage says so, since what it needs can be in its image.
 func (b *builder) defaultsOf(executor string) workDefaults {
-	if d, known := defaultsByExecutor[executor]; known {
-		return d
+	d, known := defaultsByExecutor[executor]
+	if !known {
+		d = defaultsByExecutor["shell"]
+		if p := b.options.plugin(executor); p != nil {
+			d.timeout = p.Timeout
+		}
 	}
-	d := defaultsByExecutor["shell"]
-	if p := b.options.plugin(executor); p != nil {
-		d.timeout = p.Timeout
+	if d.network == "" {
+		d.network = "allow"
 	}
 	return d
 }

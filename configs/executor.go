@@ -36,6 +36,9 @@ func (b *builder) buildExecutor(s *stageInfo) {
 	case "http":
 		s.out.With = b.settings(s, key, value)
 		b.checkHTTP(s, value)
+	case "container":
+		b.checkContainer(value)
+		s.out.With = b.settings(s, key, value)
 	default:
 		s.out.With = b.settings(s, key, value)
 		if p := b.options.plugin(key); p != nil {
@@ -101,6 +104,7 @@ func (b *builder) pythonSettings(s *stageInfo, n *node) json.RawMessage {
 	}
 	if file := n.get("requirements"); file != nil && file.kind == scalarNode {
 		if content, read := b.readCompanion(file); read {
+			b.checkLock(file, string(content))
 			script.Requirements = string(content)
 		}
 	}

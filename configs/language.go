@@ -104,7 +104,7 @@ func stageSpec() *spec {
 			must("check", as(conditionForm, "A condition over `inputs` and `outputs`.")),
 			key("message", as(textForm, "What people read when it is not met."))))),
 		preset("isolation", "observe", oneOf("Whether undeclared access is ignored, recorded or refused.", "off", "observe", "enforce")),
-		preset("network", "allow", oneOf("Whether the stage may use the network.", "none", "allow")))
+		preset("network", "allow; none for a container", oneOf("Whether the stage may use the network.", "none", "allow")))
 	return s
 }
 
@@ -146,11 +146,13 @@ func executorFields() []field {
 		key("shell", object("A shell script in a file.", must("script", as(fileForm, "The script, relative to the definition.")))),
 		key("python", choice("Python code, or a map.", as(scriptForm, "Python code."), object("A Python program.",
 			must("script", as(fileForm, "The program, relative to the definition.")), key("args", values),
-			key("requirements", as(fileForm, "A requirements file, relative to the definition.")),
+			key("requirements", as(fileForm, "A lock file, relative to the definition: every package as name==version, its dependencies too.")),
 			key("interpreter", as(textForm, "The interpreter, as python3.12."))))),
 		key("container", object("A container.",
-			must("image", as(textForm, "The image; a digest pins it.")), key("command", values), key("entrypoint", values),
-			key("user", as(valueForm, "The user inside.")), key("workdir", as(textForm, "The directory inside.")))),
+			must("image", as(textForm, "The image; a digest pins it, as in alpine@sha256:....")), key("command", values), key("entrypoint", values),
+			preset("pull", "missing", oneOf("When the image is fetched.", "missing", "always", "never")),
+			preset("user", "the engine's own", as(valueForm, "The user inside.")),
+			preset("workdir", "/apollo/out", as(textForm, "The directory inside.")))),
 		key("http", httpSpec()),
 		key("task", choice("A registered Go function.", as(nameForm, "The task's name."), object("A task with settings.",
 			must("name", as(nameForm, "The task's name.")), key("with", as(anyForm, "The task's settings."))))),

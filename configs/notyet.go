@@ -1,13 +1,11 @@
 package configs
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/apollo-11/apollo/events"
 )
-
-// runsNow are the executors that this version can run.
-var runsNow = []string{"shell", "task", "pipeline", "approval", "http"}
 
 // NotYet gives what a plan asks for that is right and that this version can't run. It is the one list of such things:
 // a part is taken out here when it is built. Validation lets them pass; starting a run does not.
@@ -22,13 +20,22 @@ func NotYet(p *events.Plan) []Problem {
 			no("the trigger " + t.Kind)
 		}
 	}
+	notYetStages(p, no)
+	return out
+}
+
+// notYetStages looks at the stages of a plan, and of the pipelines that they run: whose triggers do not matter.
+func notYetStages(p *events.Plan, no func(what string)) {
 	for i := range p.Stages {
 		s := &p.Stages[i]
 		for _, what := range notYetOf(s) {
 			no(what + " of the stage " + s.Name)
 		}
+		var child struct{ Plan *events.Plan }
+		if s.Executor == "pipeline" && json.Unmarshal(s.With, &child) == nil && child.Plan != nil {
+			notYetStages(child.Plan, no)
+		}
 	}
-	return out
 }
 
 func notYetOf(s *events.Stage) []string {
@@ -37,8 +44,7 @@ func notYetOf(s *events.Stage) []string {
 		used bool
 		what string
 	}{
-		{slices.Contains(Executors(), s.Executor) && !slices.Contains(runsNow, s.Executor), "the executor " + s.Executor}, // else it is a plug-in
-		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none", "network: none"},
+		{s.Isolation == "enforce", "isolation: enforce"}, {s.Network == "none" && s.Executor != "container", "network: none"},
 	} {
 		if part.used {
 			out = append(out, part.what)

@@ -143,6 +143,11 @@ type Settings struct {
 	Version   string // of this build, for User-Agent
 	Runs      Runs   // starts runs of other pipelines; nil: this build has no executor for them
 	Files     Files  // of the artifact store, for outputs of child runs; goes with Runs
+
+	Cache string            // directory for what attempts share, as Python environments; it may be removed while no engine runs
+	Pip   map[string]string // variables for building Python environments, as PIP_INDEX_URL; their values are not recorded
+
+	ContainerHost string // the container engine, as unix:///var/run/docker.sock or tcp://host:port
 }
 
 // Builtin gives the executors of this build.
@@ -153,5 +158,7 @@ func Builtin(s Settings) []Executor {
 		NewHTTP(s),
 		NewPipelines(s.Runs, s.Files),
 		Approvals{},
+		NewPython(s),
+		NewContainer(s),
 	}
 }

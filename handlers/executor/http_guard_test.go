@@ -115,8 +115,8 @@ func TestAllowedEntries(t *testing.T) {
 	}
 }
 
-// refused asks for an address that must be refused, and sees that nobody was connected to.
-func refused(t *testing.T, h *HTTP, settings, address, at string) {
+// mustRefuse asks for an address that must be refused, and sees that nobody was connected to.
+func mustRefuse(t *testing.T, h *HTTP, settings, address, at string) {
 	t.Helper()
 	_, failure := h.Execute(t.Context(), httpCall(t, settings, address))
 	if failure == nil || failure.Class != events.ExecFailed || failure.Pointer != "/url" || failure.Actual != at || !strings.HasPrefix(failure.Reason, "E_HTTP_ADDRESS: ") {
@@ -131,19 +131,19 @@ func TestGuardRefusesWhereverTheAddressComesFrom(t *testing.T) {
 	t.Cleanup(inner.Close)
 	_, port, _ := net.SplitHostPort(inner.Listener.Addr().String())
 	h := newHTTPForTest(t)
-	refused(t, h, `{"url":"%s/"}`, inner.URL, "127.0.0.1")
-	refused(t, h, `{"url":"%s/"}`, "http://localhost:"+port, "127.0.0.1")
-	refused(t, h, `{"url":"%s/"}`, "http://[::ffff:127.0.0.1]:"+port, "127.0.0.1")
-	refused(t, h, `{"url":"%s/latest/meta-data/"}`, "http://169.254.169.254", "169.254.169.254")
-	refused(t, h, `{"url":"%s/"}`, "http://[fd00:ec2::254]", "fd00:ec2::254")
-	refused(t, h, `{"url":"%s/"}`, "http://0.0.0.0:"+port, "0.0.0.0")
+	mustRefuse(t, h, `{"url":"%s/"}`, inner.URL, "127.0.0.1")
+	mustRefuse(t, h, `{"url":"%s/"}`, "http://localhost:"+port, "127.0.0.1")
+	mustRefuse(t, h, `{"url":"%s/"}`, "http://[::ffff:127.0.0.1]:"+port, "127.0.0.1")
+	mustRefuse(t, h, `{"url":"%s/latest/meta-data/"}`, "http://169.254.169.254", "169.254.169.254")
+	mustRefuse(t, h, `{"url":"%s/"}`, "http://[fd00:ec2::254]", "fd00:ec2::254")
+	mustRefuse(t, h, `{"url":"%s/"}`, "http://0.0.0.0:"+port, "0.0.0.0")
 	outer, redirecting := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		redirected.Add(1)
 		w.Header().Set("Location", r.URL.Query().Get("to"))
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	refused(t, redirecting, `{"url":"%s/?to=`+inner.URL+`"}`, outer.URL, "127.0.0.1") // the same address, another port
-	refused(t, redirecting, `{"url":"%s/?to=http://169.254.169.254/"}`, outer.URL, "169.254.169.254")
+	mustRefuse(t, redirecting, `{"url":"%s/?to=`+inner.URL+`"}`, outer.URL, "127.0.0.1") // the same address, another port
+	mustRefuse(t, redirecting, `{"url":"%s/?to=http://169.254.169.254/"}`, outer.URL, "169.254.169.254")
 	if asked.Load() != 0 || redirected.Load() != 2 {
 		t.Errorf("%d connections, %d redirects", asked.Load(), redirected.Load())
 	}
@@ -229,7 +229,7 @@ func TestGuardSeesThroughRebinding(t *testing.T) {
 		t.Fatal(failure)
 	}
 	means.Store("127.0.0.1")
-	refused(t, h, `{"url":"%s/"}`, url, "127.0.0.1")
+	mustRefuse(t, h, `{"url":"%s/"}`, url, "127.0.0.1")
 	if good.Load() != 1 || bad.Load() != 0 {
 		t.Errorf("%d good, %d bad", good.Load(), bad.Load())
 	}
@@ -238,5 +238,5 @@ func TestGuardSeesThroughRebinding(t *testing.T) {
 	if _, failure := byName.Execute(t.Context(), httpCall(t, `{"url":"%s/"}`, url)); failure != nil || bad.Load() != 1 {
 		t.Errorf("allowed by its name: %v", failure)
 	}
-	refused(t, byName, `{"url":"%s/"}`, "http://127.0.0.1:"+port, "127.0.0.1")
+	mustRefuse(t, byName, `{"url":"%s/"}`, "http://127.0.0.1:"+port, "127.0.0.1")
 }

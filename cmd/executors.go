@@ -1,0 +1,46 @@
+package cmd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// containerHost gives the container engine to use: the one that is set, else the first of the usual sockets that is there.
+func containerHost(env func(string) string) string {
+	for _, name := range []string{"APOLLO_CONTAINER_HOST", "DOCKER_HOST"} {
+		if host := env(name); host != "" {
+			return host
+		}
+	}
+	usual := []string{"/var/run/docker.sock", "/run/podman/podman.sock"}
+	if dir := env("XDG_RUNTIME_DIR"); dir != "" {
+		usual = append(usual, filepath.Join(dir, "podman", "podman.sock"))
+	}
+	for _, path := range usual {
+		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+			return "unix://" + path
+		}
+	}
+	return "unix://" + usual[0]
+}
+
+// pipVariables are those of pip's own, and of the way to the network, that building a Python environment may need.
+const pipVariables = `PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX PIP_TRUSTED_HOST PIP_CERT PIP_CLIENT_CERT PIP_PROXY
+	PIP_CONFIG_FILE PIP_DEFAULT_TIMEOUT PIP_RETRIES PIP_NO_BINARY PIP_ONLY_BINARY PIP_KEYRING_PROVIDER
+	HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy SSL_CERT_FILE`
+
+// pipSettings gives what the operator says about where Python packages come from. APOLLO_PIP_INDEX_URL goes before
+// PIP_INDEX_URL.
+func pipSettings(env func(string) string) map[string]string {
+	settings := map[string]string{}
+	for name := range strings.FieldsSeq(pipVariables) {
+		if v := env(name); v != "" {
+			settings[name] = v
+		}
+	}
+	if index := env("APOLLO_PIP_INDEX_URL"); index != "" {
+		settings["PIP_INDEX_URL"] = index
+	}
+	return settings
+}
