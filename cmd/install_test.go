@@ -3,8 +3,10 @@ package cmd
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,7 +16,6 @@ import (
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
-	"github.com/apollo-11/apollo/handlers/plugin"
 )
 
 // tree gives the files below a directory with their content, and its folders.
@@ -150,31 +151,21 @@ func TestAskForBlanks(t *testing.T) {
 func TestPluginTemplates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	good, broken := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "broken.yaml")
-	if err := errors.Join(os.WriteFile(good, []byte("template: {name: good, title: Good}\n"), 0o600),
-		os.WriteFile(broken, []byte("name: x\n"), 0o600), os.WriteFile(filepath.Join(dir, "secret.bin"), []byte("never copied"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(good, []byte("template:\n  name: good\n  title: Good\nname: <<name>>\nstages: {s: {run: \"true\"}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	plugins := func(a *app) {
-		a.pluginSet = func() *plugin.Set {
-			set := &plugin.Set{}
-			for _, path := range []string{good, broken} {
-				set.Plugins = append(set.Plugins, &plugin.Plugin{Dir: dir, Manifest: configs.Manifest{Name: strings.TrimSuffix(filepath.Base(path), ".yaml"),
-					Kind: configs.PluginTemplate, Template: filepath.Base(path)}})
-			}
-			return set
+	for name, text := range map[string]string{"good": "template:\n  name: good\n  title: Good\nname: <<name>>\nstages: {s: {run: \"true\"}}\n", "broken": "name: x\n"} {
+		own := filepath.Join(dir, "plugins", name)
+		manifest := fmt.Sprintf("name: %s\nkind: template\nversion: \"1\"\ndescription: One\nprotocol: 1\ntemplate: it.yaml\nsha256: %x\n", name, sha256.Sum256([]byte(text)))
+		if err := errors.Join(os.MkdirAll(own, 0o700), os.WriteFile(filepath.Join(own, "it.yaml"), []byte(text), 0o600),
+			os.WriteFile(filepath.Join(own, "plugin.yaml"), []byte(manifest), 0o600), os.WriteFile(filepath.Join(own, "secret.bin"), []byte("never copied"), 0o600)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	var out, errs bytes.Buffer
-	code := Run(t.Context(), []string{"template", "list", "--pipelines", dir}, strings.NewReader(""), &out, &errs, func(string) string { return "" }, plugins)
-	if code != 0 || !strings.Contains(out.String(), "good") || !strings.Contains(out.String(), "plug-in") || !strings.Contains(errs.String(), "broken.yaml") {
+	code := Run(t.Context(), []string{"template", "list", "--pipelines", dir, "--plugins", filepath.Join(dir, "plugins")}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
+	if code != 0 || !strings.Contains(out.String(), "good") || !strings.Contains(out.String(), "plug-in") || !strings.Contains(errs.String(), "broken/it.yaml") {
 		t.Errorf("exit %d\n%s\n%s", code, out.String(), errs.String())
 	}
 	pipelines := filepath.Join(dir, "pipelines")
-	code = Run(t.Context(), []string{"template", "use", "good", "--pipelines", pipelines}, strings.NewReader(""), &out, &errs, func(string) string { return "" }, plugins)
+	code = Run(t.Context(), []string{"template", "use", "good", "--pipelines", pipelines, "--plugins", filepath.Join(dir, "plugins")}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
 	if got := treeOf(t, pipelines); code != 0 || len(got) != 1 || !strings.HasPrefix(got["good.yaml"], "name: good\n") {
 		t.Errorf("exit %d, %v\n%s", code, got, errs.String())
 	}

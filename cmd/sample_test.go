@@ -16,6 +16,7 @@ import (
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/plugin"
 	"github.com/apollo-11/apollo/handlers/web"
 )
 
@@ -123,12 +124,14 @@ func TestSampleIsCutByTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, env: func(string) string { return "" }, say: lang.New("en"), data: t.TempDir(), output: "json"}
+	a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, env: func(string) string { return "" }, say: lang.New("en"), data: t.TempDir(), output: "json",
+		pluginSet: func() *plugin.Set { return &plugin.Set{} }}
 	s, err := a.session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &running{app: a, request: web.StartRequest{Plan: plan, Input: []byte("id\n1\n2\n3\n"), InputName: "rows.csv", Sample: 2, Key: "one"}}
+	r.ask = r.start
 	err = r.begin(t.Context(), s)
 	if err == nil {
 		err = r.follow(t.Context(), s, a.newProgress())

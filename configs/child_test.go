@@ -2,6 +2,7 @@ package configs
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -86,9 +87,7 @@ func TestChildIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			files := map[string]string{"parent.yaml": runs(c.stage), "greet.yaml": greet}
-			for name, text := range c.files {
-				files[name] = text
-			}
+			maps.Copy(files, c.files)
 			_, problems := LoadFile(filepath.Join(definitions(t, files), "parent.yaml"), Options{})
 			if len(problems) != 1 {
 				t.Fatal(problems)

@@ -31,7 +31,9 @@ func notYetStages(p *events.Plan, no func(what string)) {
 		for _, what := range notYetOf(s) {
 			no(what + " of the stage " + s.Name)
 		}
-		var child struct{ Plan *events.Plan }
+		var child struct {
+			Plan *events.Plan `json:"plan"`
+		}
 		if s.Executor == "pipeline" && json.Unmarshal(s.With, &child) == nil && child.Plan != nil {
 			notYetStages(child.Plan, no)
 		}
