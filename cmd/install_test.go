@@ -153,7 +153,7 @@ func TestPluginTemplates(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"good": "template:\n  name: good\n  title: Good\nname: <<name>>\nstages: {s: {run: \"true\"}}\n", "broken": "name: x\n"} {
 		own := filepath.Join(dir, "plugins", name)
-		manifest := fmt.Sprintf("name: %s\nkind: template\nversion: \"1\"\ndescription: One\nprotocol: 1\ntemplate: it.yaml\nsha256: %x\n", name, sha256.Sum256([]byte(text)))
+		manifest := fmt.Sprintf("name: %s\nkind: template\nversion: \"1\"\ndescription: One\ntemplate: it.yaml\nsha256: %x\n", name, sha256.Sum256([]byte(text)))
 		if err := errors.Join(os.MkdirAll(own, 0o700), os.WriteFile(filepath.Join(own, "it.yaml"), []byte(text), 0o600),
 			os.WriteFile(filepath.Join(own, "plugin.yaml"), []byte(manifest), 0o600), os.WriteFile(filepath.Join(own, "secret.bin"), []byte("never copied"), 0o600)); err != nil {
 			t.Fatal(err)

@@ -155,6 +155,7 @@ func (a *app) localize(text configs.Localized) string {
 }
 
 func (a *app) listTemplates(dir string) error {
+	a.tellSkipped()
 	all, problems := a.templates(dir)
 	if problems.HasErrors() { // a broken one is named, and the others are listed
 		if err := a.printProblems(problems, 0); err != nil {
