@@ -106,7 +106,7 @@ func (p *Replayer) sourceOf(e *Event) source {
 	case RunCreated, RunResumed, StageRetryScheduled:
 		return world
 	case StageCompleted, StageFailed:
-		if i, ok := p.run.Find(e.Data.Stage, e.Data.Item); ok && p.run.Expanded(i) {
+		if i, ok := p.run.Find(e.Data.Stage, e.Data.Item); ok && (p.run.Expanded(i) || p.run.Passing(i)) {
 			return decision
 		}
 		return world
@@ -123,7 +123,7 @@ func (p *Replayer) sourceOf(e *Event) source {
 		}
 	case StageQueued, StageStarted, StageCancelled:
 		i, ok := p.run.Find(e.Data.Stage, e.Data.Item)
-		if !ok || p.run.Expanded(i) {
+		if !ok || p.run.Expanded(i) || p.run.Passing(i) {
 			return decision
 		}
 		if s := &p.run.Stages[i]; s.State == Pending && (!s.Queued || e.Type == StageCancelled) {

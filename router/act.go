@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -22,6 +23,7 @@ type acting struct {
 // What a person may ask for and cannot have.
 var (
 	ErrEnded      = errors.New("the run has ended already")
+	ErrRunning    = errors.New("the run has not ended yet")
 	ErrNotFailed  = errors.New("only a run that has failed can be resumed")
 	ErrNotWaiting = errors.New("the stage does not wait for an approval")
 	ErrNoGate     = errors.New("no gate has rejected the stage in its last attempt")
@@ -113,14 +115,9 @@ type Opening struct {
 // opened: the outputs that they had rejected are their stages'. It returns once that is durable.
 func (e *Engine) Resume(ctx context.Context, run events.ID, actor, reason string, open ...Opening) error {
 	return e.act(ctx, &acting{run: run, ended: true, do: func(u *unit, l *live) error {
-		for _, o := range open {
-			i, ok := l.run.Find(o.Stage, o.Item)
-			if !ok {
-				return fmt.Errorf("%w: %s", ErrNoStage, o.Stage)
-			}
-			if s := &l.run.Stages[i]; s.State != events.Failed || s.Last == nil || s.Last.Class != events.GateRejected {
-				return fmt.Errorf("%w: %s", ErrNoGate, o.Stage)
-			}
+		open, err := gates(l.run, open)
+		if err != nil {
+			return err
 		}
 		if err := u.append(l.run, &events.Event{Stream: run, Type: events.RunResumed, Data: events.Data{Reason: reason, Actor: actor}}); err != nil {
 			return err
@@ -131,6 +128,32 @@ func (e *Engine) Resume(ctx context.Context, run events.ID, actor, reason string
 		}
 		return nil
 	}})
+}
+
+// gates gives the openings that are meant: a foreach stage stands for all of its instances that a gate has rejected. An
+// approval is no gate: who may open one need not be among those who may approve.
+func gates(r *events.Run, open []Opening) (meant []Opening, err error) {
+	for _, o := range open {
+		i, ok := r.Find(o.Stage, o.Item)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s", ErrNoStage, o.Stage)
+		}
+		first, last := i, i
+		if s := &r.Stages[i]; s.First > 0 && o.Item == 0 {
+			first, last = int(s.First), int(s.First+s.Count)-1
+		}
+		found := len(meant)
+		for k := first; k <= last; k++ {
+			s := &r.Stages[k]
+			if s.State == events.Failed && s.Last != nil && s.Last.Class == events.GateRejected && r.StageOf(k).Executor != "approval" {
+				meant = append(meant, Opening{Stage: o.Stage, Item: int(s.Item)})
+			}
+		}
+		if len(meant) == found {
+			return nil, fmt.Errorf("%w: %s", ErrNoGate, o.Stage)
+		}
+	}
+	return meant, nil
 }
 
 // Answer is what a person says to a stage that waits for an approval.
@@ -180,6 +203,12 @@ func (e *Engine) Rerun(ctx context.Context, of events.ID, from string, params js
 	plan, err := events.DecodePlan(b)
 	if err != nil {
 		return trigger.Receipt{}, err
+	}
+	if !row.State.Terminal() {
+		return trigger.Receipt{}, ErrRunning
+	}
+	if from != "" && !slices.ContainsFunc(plan.Stages, func(s events.Stage) bool { return s.Name == from }) {
+		return trigger.Receipt{}, fmt.Errorf("%w: %s", ErrNoStage, from)
 	}
 	log, err := e.o.Store.Events(ctx, of, 0, 1)
 	if err != nil || len(log) == 0 {

@@ -17,6 +17,8 @@ import (
 	"github.com/apollo-11/apollo/storage"
 )
 
+type sealed = storage.Sealed
+
 // memory is a store of maps: what the engine asks of a store, and commits that can be made to fail.
 type memory struct {
 	storage.Store // the rest is not used and would panic
@@ -177,12 +179,14 @@ func (r runner) Run(ctx context.Context, a *stage.Attempt) stage.Outcome {
 
 // bench is an engine on a memory store.
 type bench struct {
-	t      *testing.T
-	store  *memory
-	engine *router.Engine
+	t        *testing.T
+	store    *memory
+	engine   *router.Engine
+	patience time.Duration
 }
 
-func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
+// prepared makes an engine that has not started.
+func prepared(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
 	t.Helper()
 	o := router.Options{Store: store, Runner: r, Clock: time.Now, Logger: zerolog.Nop(), Owner: "w1",
 		NewID: func() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }}
@@ -198,12 +202,66 @@ func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Opti
 			t.Fatal(err)
 		}
 	}
-	if err := e.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, store: store, engine: e}
-	t.Cleanup(func() { b.stop() })
+	return &bench{t: t, store: store, engine: e, patience: patience}
+}
+
+func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
+	t.Helper()
+	b := prepared(t, store, r, change, plans...)
+	b.begin()
 	return b
+}
+
+// begin starts the engine. At the end of the test it is stopped, and the whole store must hold together.
+func (b *bench) begin() {
+	b.t.Helper()
+	if err := b.engine.Start(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		b.stop()
+		b.store.holdsTogether(b.t)
+	})
+}
+
+// holdsTogether replays every run, and compares every row with the fold of the log.
+func (m *memory) holdsTogether(t *testing.T) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, row := range m.runs {
+		p, err := events.DecodePlan(m.plans[row.Plan])
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := events.NewGraph(p, row.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, mismatch := events.Replay(g, func(yield func(*events.Event, []byte) bool) {
+			for i := range m.log[id] {
+				if !yield(&m.log[id][i].Event, m.log[id][i].Encoded) {
+					return
+				}
+			}
+		})
+		if mismatch != nil {
+			t.Errorf("replay of %s: event %d is %s, recomputed %s", p.Pipeline, mismatch.Sequence, mismatch.Recorded, mismatch.Recomputed)
+			continue
+		}
+		if want := storage.RunRowOf(r); row != want {
+			t.Errorf("run of %s: row %+v, the log says %+v", p.Pipeline, row, want)
+		}
+		for i := range r.Stages {
+			got, has := m.stages[id][i]
+			if want := storage.StageRowOf(r, i); (has || r.Touched(i)) && got != want {
+				t.Errorf("stage of %s: row %+v, the log says %+v", p.Pipeline, got, want)
+			}
+		}
+		if n := len(m.stages[id]); n > len(r.Stages) {
+			t.Errorf("%s has %d rows of stages, and %d stages", p.Pipeline, n, len(r.Stages))
+		}
+	}
 }
 
 func (b *bench) stop() {
@@ -225,7 +283,7 @@ func (b *bench) run(pipeline string) events.ID {
 // until waits for a condition on the store; every commit is a signal to look again.
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
-	for deadline := time.After(30 * time.Second); ; {
+	for deadline := time.After(b.patience); ; {
 		b.store.mu.Lock()
 		done := ok()
 		b.store.mu.Unlock()
