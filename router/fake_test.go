@@ -32,6 +32,7 @@ type memory struct {
 	failing       error
 	unreadable    error
 	refused       int // reads of unfinished runs that failed
+	turnedAway    int // commits that failed
 	newest        []storage.Sealed
 	wake          chan struct{}
 }
@@ -45,6 +46,11 @@ func (m *memory) Commit(b *storage.Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failing != nil {
+		m.turnedAway++
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
 		return m.failing
 	}
 	for _, e := range b.Events {
@@ -98,6 +104,24 @@ func (m *memory) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failing = err
+}
+
+// untilRefused waits until so many commits have failed.
+func (m *memory) untilRefused(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		m.mu.Lock()
+		enough := m.turnedAway >= n
+		m.mu.Unlock()
+		if enough {
+			return
+		}
+		select {
+		case <-m.wake:
+		case <-deadline:
+			t.Fatal("no commit failed")
+		}
+	}
 }
 
 // unread makes reads of unfinished runs fail too.

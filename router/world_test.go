@@ -202,3 +202,24 @@ func lines(list []string) (text string) {
 
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
+
+// manual is a clock that a test moves.
+type manual struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// clockAt gives a clock that stands still at the milliseconds.
+func clockAt(ms int64) *manual { return &manual{at: time.UnixMilli(ms)} }
+
+func (m *manual) time() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at
+}
+
+func (m *manual) move(ms int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at = m.at.Add(time.Duration(ms) * time.Millisecond)
+}
