@@ -169,10 +169,14 @@ func (u *unit) newRun(a *accepting, p *registered, d *events.Data) (l *live, ign
 	if l.group, err = u.engine.group(c, p.Plan, d); err != nil {
 		return nil, "", err
 	}
-	switch groups := u.engine.schedule.Groups; c.Overflow {
+	groups := u.engine.schedule.Groups
+	if child := a.d.Child; child != nil && groups.Within(child.Parent, l.group) {
+		return l, "", nil
+	}
+	switch c.Overflow {
 	case "skip":
-		if going := groups.Going(l.group); going >= c.Max {
-			return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", going, c.Max, l.group), nil
+		if n := groups.Going(l.group) + groups.Waiting(l.group); n >= c.Max {
+			return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", n, c.Max, l.group), nil
 		}
 	case "cancel_oldest":
 		if members := groups.Members(l.group); len(members) >= c.Max {

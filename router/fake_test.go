@@ -32,6 +32,7 @@ type memory struct {
 	failing       error
 	unreadable    error
 	refused       int // reads of unfinished runs that failed
+	spare         int // commits before the failing begins
 	turnedAway    int // commits that failed
 	newest        []storage.Sealed
 	wake          chan struct{}
@@ -45,7 +46,9 @@ func newMemory() *memory {
 func (m *memory) Commit(b *storage.Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.failing != nil {
+	if m.spare > 0 {
+		m.spare--
+	} else if m.failing != nil {
 		m.turnedAway++
 		select {
 		case m.wake <- struct{}{}:
@@ -103,7 +106,14 @@ func (m *memory) Scan(_ context.Context, _ int64, page []storage.Record) (int, e
 func (m *memory) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failing = err
+	m.failing, m.spare = err, 0
+}
+
+// failAfter makes commits fail, but for the first so many.
+func (m *memory) failAfter(n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spare, m.failing = n, err
 }
 
 // untilRefused waits until so many commits have failed.
@@ -178,6 +188,15 @@ func (m *memory) Unfinished(_ context.Context, p storage.Page) ([]storage.RunRow
 	}
 	slices.SortFunc(rows, func(a, b storage.RunRow) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	return rows, nil
+}
+
+func (m *memory) Delivery(_ context.Context, id events.ID) (storage.DeliveryRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d, ok := m.deliveries[id]; ok {
+		return d, nil
+	}
+	return storage.DeliveryRow{}, storage.ErrNotFound
 }
 
 func (m *memory) DeliveryByKey(_ context.Context, k storage.KeyHash) (storage.DeliveryRow, error) {
@@ -290,6 +309,10 @@ func (m *memory) holdsTogether(t *testing.T) {
 
 func (b *bench) stop() {
 	b.t.Helper()
+	if b.t.Failed() { // what it waits for may never come
+		b.hurry()
+		return
+	}
 	if err := b.engine.Stop(context.Background()); err != nil && b.engine.Err() == nil {
 		b.t.Error(err)
 	}
