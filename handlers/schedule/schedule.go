@@ -193,6 +193,7 @@ func (h *Handler) claimOrWait(r *events.Run, i int, e *events.Event) {
 		return
 	}
 	h.start(r, i, e)
+	h.refuse(r, i, e)
 }
 
 func (h *Handler) start(r *events.Run, i int, e *events.Event) {
@@ -239,7 +240,7 @@ func (h *Handler) Next(now int64) (run *events.Run, e *events.Event, ok bool) {
 			h.due(t)
 			continue
 		}
-		if deadline := t.run.Since + int64(t.run.Graph.Plan.Deadline); deadline == t.due && !t.run.State.Terminal() && !t.run.Cancelling() {
+		if t.waited() {
 			return t.run, &events.Event{Stream: t.run.ID, Type: events.RunCancelRequested, Data: events.Data{Class: events.Timeout,
 				Reason: "the run went over its deadline of " + t.run.Graph.Plan.Deadline.String()}}, true
 		}
@@ -250,7 +251,15 @@ func (h *Handler) Next(now int64) (run *events.Run, e *events.Event, ok bool) {
 	}
 	e = &events.Event{Stream: r.ID, Data: events.Data{Stage: r.StageOf(stage).Name, Item: int(r.Stages[stage].Item)}}
 	h.start(r, stage, e)
+	h.refuse(r, stage, e)
 	return r, e, true
+}
+
+// refuse makes the attempt of a stage fail that asks for more than there is.
+func (h *Handler) refuse(r *events.Run, i int, e *events.Event) {
+	if why := h.Line.Never(r.StageOf(i)); why != "" {
+		e.Data.Checks = append(e.Data.Checks, events.Check{Kind: "resources", Expr: r.StageOf(i).Name, Error: why})
+	}
 }
 
 // due lines up a stage whose instant has come, unless it no longer waits for that one: somebody answered, or the run was
