@@ -106,7 +106,7 @@ type IO struct {
 
 // Check is one condition as it was evaluated: what it says, what it gave, and the recorded data that it read.
 type Check struct {
-	Kind   string          `json:"kind"`             // when, gate, reconcile, foreach
+	Kind   string          `json:"kind"`             // when, gate, reconcile, foreach, resources
 	Expr   string          `json:"expr"`             // as the pipeline has it
 	Holds  bool            `json:"holds,omitempty"`  // it gave true
 	Inputs json.RawMessage `json:"inputs,omitempty"` // object: each path that it reads, with its value

@@ -56,7 +56,7 @@ func (r *Run) Due() bool {
 	return due
 }
 
-// nextSettled ends a foreach stage whose instances have all ended.
+// nextSettled ends a foreach stage whose instances have all ended, and a stage that has its outputs already.
 func (r *Run) nextSettled() (Decision, bool) {
 	for ; len(r.settled) > 0; r.settled = r.settled[1:] {
 		r.steps++
@@ -67,11 +67,17 @@ func (r *Run) nextSettled() (Decision, bool) {
 	return Decision{}, false
 }
 
-func (r *Run) isSettled(i int) bool { return r.Expanded(i) && r.Stages[i].left == 0 }
+func (r *Run) isSettled(i int) bool { return r.Expanded(i) && r.Stages[i].left == 0 || r.Passing(i) }
 
 // sum says how a foreach stage ends: it fails with its first failed instance, unless it may fail, and gives null for
 // that one then.
 func (r *Run) sum(i int) Decision {
+	if r.cancelRequested {
+		return cancelDecision(i)
+	}
+	if r.Passing(i) {
+		return Decision{Type: StageCompleted, Stage: i}
+	}
 	s, failed, first := &r.Stages[i], 0, -1
 	for k := int(s.First + s.Count - 1); k >= int(s.First); k-- {
 		r.steps++
@@ -86,9 +92,6 @@ func (r *Run) sum(i int) Decision {
 		if !r.Graph.Plan.Stages[i].MayFail {
 			d.Type, d.Class = StageFailed, f.Class
 		}
-	}
-	if r.cancelRequested {
-		return cancelDecision(i)
 	}
 	return d
 }
@@ -135,7 +138,7 @@ func (d Decision) Record(r *Run, e *Event) {
 	}
 	s := &r.Stages[d.Stage]
 	e.Data.Item = int(s.Item)
-	if s.State == Running { // a foreach stage ends
+	if s.State == Running { // a foreach stage ends, or one that has its outputs
 		e.Data.Attempt, e.Data.Token = s.Attempt, s.Token
 		if d.Type == StageFailed && d.first > 0 {
 			f := *r.Stages[d.first-1].Last.Failure()

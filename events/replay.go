@@ -37,9 +37,6 @@ func (p *Replayer) Step(e *Event, encoded []byte) *Mismatch {
 	if p.scratch, err = p.run.Chain.Follow(e, encoded, p.scratch); err != nil {
 		return brokenChain(chain, e)
 	}
-	if p.passes(e) { // what was due before stays due
-		return p.apply(e)
-	}
 	if p.next == len(p.due) {
 		p.due, p.next = p.run.appendDecisions(p.due[:0]), 0
 	}
@@ -63,16 +60,6 @@ func (p *Replayer) apply(e *Event) *Mismatch {
 		return mismatch(e, "refused: "+err.(*InvariantError).Why) //nolint:errorlint,forcetypeassert // Apply gives no other
 	}
 	return nil
-}
-
-// passes reports whether the event ends a stage that nobody carries out since it has its outputs already: it follows the
-// stage's start at once.
-func (p *Replayer) passes(e *Event) bool {
-	if e.Type != StageCompleted {
-		return false
-	}
-	i, ok := p.run.Find(e.Data.Stage, e.Data.Item)
-	return ok && p.run.Stages[i].State == Running && p.run.Stages[i].Worker == "" && !p.run.Expanded(i) && e.Data.Token == e.Sequence-1
 }
 
 // Replay steps through a whole log, each event with its encoded data. A log that ends early is no mismatch: the run's
@@ -126,7 +113,7 @@ func (p *Replayer) sourceOf(e *Event) source {
 	case RunCreated, RunResumed, StageRetryScheduled:
 		return world
 	case StageCompleted, StageFailed:
-		if i, ok := p.run.Find(e.Data.Stage, e.Data.Item); ok && p.run.Expanded(i) {
+		if i, ok := p.run.Find(e.Data.Stage, e.Data.Item); ok && (p.run.Expanded(i) || p.run.Passing(i)) {
 			return decision
 		}
 		return world
@@ -143,7 +130,7 @@ func (p *Replayer) sourceOf(e *Event) source {
 		}
 	case StageQueued, StageStarted, StageCancelled:
 		i, ok := p.run.Find(e.Data.Stage, e.Data.Item)
-		if !ok || p.run.Expanded(i) {
+		if !ok || p.run.Expanded(i) || p.run.Passing(i) {
 			return decision
 		}
 		if s := &p.run.Stages[i]; s.State == Pending && (!s.Queued || e.Type == StageCancelled) {

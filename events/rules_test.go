@@ -67,7 +67,7 @@ func (m *rules) accept(e *Event) bool {
 			s := &m.stages[i]
 			if s.state != Completed && (s.item == 0 || m.stages[s.plan].state != Completed) {
 				s.state, s.queued, s.touched, s.answered = Pending, false, false, false
-				if s.rejected = ""; s.class == GateRejected {
+				if s.rejected = ""; s.class == GateRejected && s.first < 0 {
 					s.rejected = s.class
 				}
 				s.class = ""

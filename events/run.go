@@ -41,7 +41,7 @@ type Run struct {
 	running         int     // stages that are running
 	failed          int     // failed stages without may_fail
 	ready           []int32 // stages whose needs are met and which nobody has queued, started or skipped yet; a queue
-	settled         []int32 // foreach stages whose instances have all ended; a queue
+	settled         []int32 // foreach stages whose instances have all ended, and stages that have their outputs already; a queue
 	doomed          []int32 // stages below a failed, skipped or cancelled need; a queue
 	sweep           int     // after cancel_requested: first stage not looked at yet
 	steps           int     // turns of all loops below: a test proves that a run costs O(events + needs)
@@ -166,7 +166,7 @@ func (r *Run) resume() {
 		}
 		fresh := Stand{State: Pending, Waits: "dependency", Attempt: s.Attempt, Spent: s.Attempt, Token: s.Token, Item: s.Item, Plan: s.Plan,
 			First: s.First, Count: s.Count, Items: s.Items}
-		if s.Last != nil && s.Last.Class == GateRejected {
+		if s.Last != nil && s.Last.Class == GateRejected && (s.Item > 0 || s.First == 0) { // else its items have the gates
 			fresh.rejected = s.Last
 		}
 		*s = fresh
@@ -216,6 +216,13 @@ func (r *Run) Expanded(i int) bool {
 	return s.State == Running && s.Item == 0 && s.First > 0
 }
 
+// Passing reports whether the place was started to be completed at once with outputs that it has already: a gate was
+// opened, or a rerun takes them over. It has no body.
+func (r *Run) Passing(i int) bool {
+	s := &r.Stages[i]
+	return s.State == Running && s.Worker == "" && (s.Passed != nil || r.From != "") && !r.Expanded(i)
+}
+
 func (r *Run) applyStage(e *Event) error {
 	i, ok := r.Find(e.Data.Stage, e.Data.Item)
 	if !ok {
@@ -243,6 +250,8 @@ func (r *Run) applyStage(e *Event) error {
 		r.running++
 		if len(e.Data.Items) > 0 || !e.Data.Blob.IsZero() {
 			r.expand(i, e)
+		} else if r.Passing(i) {
+			r.settled = append(r.settled, int32(i)) //nolint:gosec // small
 		}
 	case StageRetryScheduled:
 		s.Queued, s.Waits, s.Due, s.Last = true, "retry", e.Data.Due, keep(&e.Data)

@@ -144,7 +144,7 @@ func (u *unit) accept(a *accepting) {
 		d.Params = p.Defaults
 	}
 	d.Run = u.engine.o.NewID()
-	l, ignored, err := u.newRun(p, &d)
+	l, ignored, err := u.newRun(p, &d, a.d.Child)
 	if err != nil {
 		d.Run, d.Code, d.Reason, d.Body = events.ID{}, "E_EXPR", err.Error(), nil
 		u.deliver(a, events.DeliveryRejected, d)
@@ -160,7 +160,7 @@ func (u *unit) accept(a *accepting) {
 
 // newRun makes a run that nothing is recorded of yet, and finds its concurrency group. ignored says why there is none:
 // its group is full, and what is over is skipped.
-func (u *unit) newRun(p *registered, d *events.Data) (l *live, ignored string, err error) {
+func (u *unit) newRun(p *registered, d *events.Data, child *trigger.Child) (l *live, ignored string, err error) {
 	l = &live{run: events.NewRun(p.graph)}
 	c := p.Plan.Concurrency
 	if c == nil {
@@ -169,10 +169,14 @@ func (u *unit) newRun(p *registered, d *events.Data) (l *live, ignored string, e
 	if l.group, err = u.engine.group(c, p.Plan, d); err != nil {
 		return nil, "", err
 	}
-	switch groups := u.engine.schedule.Groups; c.Overflow {
+	groups := u.engine.schedule.Groups
+	if child != nil && groups.Within(child.Parent, l.group) {
+		return l, "", nil
+	}
+	switch c.Overflow {
 	case "skip":
-		if going := groups.Going(l.group); going >= c.Max {
-			return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", going, c.Max, l.group), nil
+		if n := groups.Going(l.group) + groups.Waiting(l.group); n >= c.Max {
+			return nil, fmt.Sprintf("%d of at most %d runs of the group %s go on", n, c.Max, l.group), nil
 		}
 	case "cancel_oldest":
 		if members := groups.Members(l.group); len(members) >= c.Max {

@@ -121,14 +121,9 @@ type Opening struct {
 // opened: the outputs that they had rejected are their stages'. It returns once that is durable.
 func (e *Engine) Resume(ctx context.Context, run events.ID, actor, reason string, open ...Opening) error {
 	return e.act(ctx, &acting{run: run, ended: true, do: func(u *unit, l *live) error {
-		for _, o := range open {
-			i, ok := l.run.Find(o.Stage, o.Item)
-			if !ok {
-				return fmt.Errorf("%w: %s", ErrNoStage, o.Stage)
-			}
-			if s := &l.run.Stages[i]; s.State != events.Failed || s.Last == nil || s.Last.Class != events.GateRejected {
-				return fmt.Errorf("%w: %s", ErrNoGate, o.Stage)
-			}
+		open, err := gates(l.run, open)
+		if err != nil {
+			return err
 		}
 		if err := u.append(l.run, &events.Event{Stream: run, Type: events.RunResumed, Data: events.Data{Reason: reason, Actor: actor}}); err != nil {
 			return err
@@ -139,6 +134,32 @@ func (e *Engine) Resume(ctx context.Context, run events.ID, actor, reason string
 		}
 		return nil
 	}})
+}
+
+// gates gives the openings that are meant: a foreach stage stands for all of its instances that a gate has rejected. An
+// approval is no gate: who may open one need not be among those who may approve.
+func gates(r *events.Run, open []Opening) (meant []Opening, err error) {
+	for _, o := range open {
+		i, ok := r.Find(o.Stage, o.Item)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s", ErrNoStage, o.Stage)
+		}
+		first, last := i, i
+		if s := &r.Stages[i]; s.First > 0 && o.Item == 0 {
+			first, last = int(s.First), int(s.First+s.Count)-1
+		}
+		found := len(meant)
+		for k := first; k <= last; k++ {
+			s := &r.Stages[k]
+			if s.State == events.Failed && s.Last != nil && s.Last.Class == events.GateRejected && r.StageOf(k).Executor != "approval" {
+				meant = append(meant, Opening{Stage: o.Stage, Item: int(s.Item)})
+			}
+		}
+		if len(meant) == found {
+			return nil, fmt.Errorf("%w: %s", ErrNoGate, o.Stage)
+		}
+	}
+	return meant, nil
 }
 
 // Answer is what a person says to a stage that waits for an approval.

@@ -37,7 +37,7 @@ type finished struct {
 
 func (e *Engine) newBody(c claim) *body {
 	a := e.attempt(c.live, c.stage)
-	a.Number, a.Token = c.attempt, c.token
+	a.Number, a.Token, a.Again = c.attempt, c.token, c.again
 	b := &body{engine: e, attempt: a}
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
 	if c.live.run.Cancelling() { // taken up again after a restart

@@ -11,6 +11,7 @@ import (
 	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
+	"github.com/apollo-11/apollo/storage"
 )
 
 // children tells those who wait for the end of a run.
@@ -48,23 +49,57 @@ func (c *children) ended(runs []events.ID) {
 
 // StartChild implements executor.Runs. The key makes it the same run however often a stage that was interrupted asks.
 func (e *Engine) StartChild(ctx context.Context, c executor.Child) (events.ID, error) {
-	receipt, err := e.Accept(ctx, &trigger.Delivery{Kind: "pipeline", Trigger: "stage:" + c.Key, Pipeline: c.Plan.Pipeline, Key: c.Key, Params: c.Params,
-		Plan: c.Plan, Child: &trigger.Child{Parent: c.Parent, Depth: c.Depth}})
+	d := &trigger.Delivery{Kind: "pipeline", Trigger: "stage:" + c.Key, Pipeline: c.Plan.Pipeline, Key: c.Key, Params: c.Params,
+		Plan: c.Plan, Child: &trigger.Child{Parent: c.Parent, Depth: c.Depth}}
+	if _, err := events.NewGraph(c.Plan, events.Digest{}); err != nil {
+		return events.ID{}, err
+	}
+	var receipt trigger.Receipt
+	err := e.untilStored(ctx, func() (err error) {
+		receipt, err = e.Accept(ctx, d)
+		return err
+	})
 	if err != nil {
 		return events.ID{}, err
 	}
-	if receipt.Run.IsZero() {
-		return events.ID{}, fmt.Errorf("%s: %s", receipt.Code, receipt.Reason)
+	if !receipt.Run.IsZero() {
+		return receipt.Run, nil
 	}
-	return receipt.Run, nil
+	if receipt.Fate == "duplicate" { // the first answer did not arrive
+		row, err := e.o.Store.Delivery(ctx, receipt.DuplicateOf)
+		if err != nil {
+			return events.ID{}, err
+		}
+		receipt.Code, receipt.Reason = row.Code, row.Reason
+	}
+	return events.ID{}, &events.Failure{Class: events.ExecFailed, Expected: "a run of " + c.Plan.Pipeline, Actual: "none",
+		Reason: receipt.Code + ": " + receipt.Reason}
+}
+
+// untilStored asks again while the store cannot take it: a full disk delays a child run and fails no stage.
+func (e *Engine) untilStored(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil || errors.Is(err, trigger.ErrClosed) || errors.Is(err, ErrEnded) || errors.Is(err, storage.ErrNotFound) {
+			return err
+		}
+		select {
+		case <-time.After(resyncPause):
+		case <-ctx.Done():
+			return err
+		case <-e.done:
+			return err
+		}
+	}
 }
 
 // CancelChild implements executor.Runs.
 func (e *Engine) CancelChild(ctx context.Context, run events.ID, reason string) error {
-	if err := e.Cancel(ctx, run, "", reason); err != nil && !errors.Is(err, ErrEnded) {
-		return err
+	err := e.untilStored(ctx, func() error { return e.Cancel(ctx, run, "", reason) })
+	if errors.Is(err, ErrEnded) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // WaitChild implements executor.Runs.
@@ -119,6 +154,11 @@ func (e *Engine) childEnd(ctx context.Context, id events.ID, digest events.Diges
 	end.Outputs = map[string]events.Result{}
 	for _, o := range plan.Outputs {
 		v, err := e.o.Conditions.Value(ctx, a, o.From)
+		var f *events.Failure
+		if errors.As(err, &f) && f.Class == events.BadInput {
+			return end, &events.Failure{Class: events.BadOutput, Pointer: "/outputs/" + o.Role, Expected: o.From, Actual: f.Reason,
+				Reason: fmt.Sprintf("the output %s of the pipeline %s has no value: %s", o.Role, plan.Pipeline, f.Reason)}
+		}
 		if err != nil {
 			return end, fmt.Errorf("the output %s of the pipeline %s: %w", o.Role, plan.Pipeline, err)
 		}

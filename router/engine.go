@@ -182,11 +182,20 @@ func (e *Engine) reset() {
 	if e.plans == nil {
 		e.plans = map[events.Digest]*events.Graph{}
 	}
-	e.schedule.Line, e.schedule.Timers, e.schedule.Groups = e.newLine(), &schedule.Timers{}, schedule.NewGroups(e.o.MaxRuns)
+	e.schedule.Line, e.schedule.Timers, e.schedule.Groups = e.newLine(), &schedule.Timers{}, e.newGroups()
 }
 
 func (e *Engine) newLine() *schedule.Line {
 	return schedule.NewLine(schedule.Limits{Processes: e.o.ProcessSlots, Tasks: e.o.TaskSlots, Budget: e.o.Budget})
+}
+
+func (e *Engine) newGroups() *schedule.Groups {
+	return schedule.NewGroups(e.o.MaxRuns, func(id events.ID) *events.Run {
+		if l := e.live[id]; l != nil {
+			return l.run
+		}
+		return nil
+	})
 }
 
 // Register makes a pipeline known by its name, or replaces it: runs that exist keep their plan.

@@ -17,6 +17,8 @@ import (
 	"github.com/apollo-11/apollo/storage"
 )
 
+type sealed = storage.Sealed
+
 // memory is a store of maps: what the engine asks of a store, and commits that can be made to fail.
 type memory struct {
 	storage.Store // the rest is not used and would panic
@@ -30,6 +32,8 @@ type memory struct {
 	failing       error
 	unreadable    error
 	refused       int // reads of unfinished runs that failed
+	spare         int // commits before the failing begins
+	turnedAway    int // commits that failed
 	newest        []storage.Sealed
 	wake          chan struct{}
 }
@@ -42,7 +46,14 @@ func newMemory() *memory {
 func (m *memory) Commit(b *storage.Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.failing != nil {
+	if m.spare > 0 {
+		m.spare--
+	} else if m.failing != nil {
+		m.turnedAway++
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
 		return m.failing
 	}
 	for _, e := range b.Events {
@@ -95,7 +106,32 @@ func (m *memory) Scan(_ context.Context, _ int64, page []storage.Record) (int, e
 func (m *memory) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failing = err
+	m.failing, m.spare = err, 0
+}
+
+// failAfter makes commits fail, but for the first so many.
+func (m *memory) failAfter(n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spare, m.failing = n, err
+}
+
+// untilRefused waits until so many commits have failed.
+func (m *memory) untilRefused(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		m.mu.Lock()
+		enough := m.turnedAway >= n
+		m.mu.Unlock()
+		if enough {
+			return
+		}
+		select {
+		case <-m.wake:
+		case <-deadline:
+			t.Fatal("no commit failed")
+		}
+	}
 }
 
 // unread makes reads of unfinished runs fail too.
@@ -154,6 +190,15 @@ func (m *memory) Unfinished(_ context.Context, p storage.Page) ([]storage.RunRow
 	return rows, nil
 }
 
+func (m *memory) Delivery(_ context.Context, id events.ID) (storage.DeliveryRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d, ok := m.deliveries[id]; ok {
+		return d, nil
+	}
+	return storage.DeliveryRow{}, storage.ErrNotFound
+}
+
 func (m *memory) DeliveryByKey(_ context.Context, k storage.KeyHash) (storage.DeliveryRow, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,12 +222,14 @@ func (r runner) Run(ctx context.Context, a *stage.Attempt) stage.Outcome {
 
 // bench is an engine on a memory store.
 type bench struct {
-	t      *testing.T
-	store  *memory
-	engine *router.Engine
+	t        *testing.T
+	store    *memory
+	engine   *router.Engine
+	patience time.Duration
 }
 
-func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
+// prepared makes an engine that has not started.
+func prepared(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
 	t.Helper()
 	o := router.Options{Store: store, Runner: r, Clock: time.Now, Logger: zerolog.Nop(), Owner: "w1",
 		NewID: func() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }}
@@ -198,16 +245,74 @@ func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Opti
 			t.Fatal(err)
 		}
 	}
-	if err := e.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, store: store, engine: e}
-	t.Cleanup(func() { b.stop() })
+	return &bench{t: t, store: store, engine: e, patience: patience}
+}
+
+func start(t *testing.T, store *memory, r stage.Runner, change func(*router.Options), plans ...*events.Plan) *bench {
+	t.Helper()
+	b := prepared(t, store, r, change, plans...)
+	b.begin()
 	return b
+}
+
+// begin starts the engine. At the end of the test it is stopped, and the whole store must hold together.
+func (b *bench) begin() {
+	b.t.Helper()
+	if err := b.engine.Start(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		b.stop()
+		b.store.holdsTogether(b.t)
+	})
+}
+
+// holdsTogether replays every run, and compares every row with the fold of the log.
+func (m *memory) holdsTogether(t *testing.T) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, row := range m.runs {
+		p, err := events.DecodePlan(m.plans[row.Plan])
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := events.NewGraph(p, row.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, mismatch := events.Replay(g, func(yield func(*events.Event, []byte) bool) {
+			for i := range m.log[id] {
+				if !yield(&m.log[id][i].Event, m.log[id][i].Encoded) {
+					return
+				}
+			}
+		})
+		if mismatch != nil {
+			t.Errorf("replay of %s: event %d is %s, recomputed %s", p.Pipeline, mismatch.Sequence, mismatch.Recorded, mismatch.Recomputed)
+			continue
+		}
+		if want := storage.RunRowOf(r); row != want {
+			t.Errorf("run of %s: row %+v, the log says %+v", p.Pipeline, row, want)
+		}
+		for i := range r.Stages {
+			got, has := m.stages[id][i]
+			if want := storage.StageRowOf(r, i); (has || r.Touched(i)) && got != want {
+				t.Errorf("stage of %s: row %+v, the log says %+v", p.Pipeline, got, want)
+			}
+		}
+		if n := len(m.stages[id]); n > len(r.Stages) {
+			t.Errorf("%s has %d rows of stages, and %d stages", p.Pipeline, n, len(r.Stages))
+		}
+	}
 }
 
 func (b *bench) stop() {
 	b.t.Helper()
+	if b.t.Failed() { // what it waits for may never come
+		b.hurry()
+		return
+	}
 	if err := b.engine.Stop(context.Background()); err != nil && b.engine.Err() == nil {
 		b.t.Error(err)
 	}
@@ -225,7 +330,7 @@ func (b *bench) run(pipeline string) events.ID {
 // until waits for a condition on the store; every commit is a signal to look again.
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
-	for deadline := time.After(30 * time.Second); ; {
+	for deadline := time.After(b.patience); ; {
 		b.store.mu.Lock()
 		done := ok()
 		b.store.mu.Unlock()

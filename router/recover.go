@@ -50,6 +50,7 @@ func (e *Engine) recover(ctx context.Context) (*unit, error) {
 	for _, c := range lost {
 		if c.live.run.StageOf(c.stage).Executor == "pipeline" { // its work is another run, which is not lost
 			e.schedule.Line.Claim(c.live.run.StageOf(c.stage))
+			c.again = true
 			u.claims = append(u.claims, c)
 			continue
 		}
@@ -158,7 +159,7 @@ func (e *Engine) refold(g *events.Graph, id events.ID, unstored []storage.Sealed
 // lineUp fills the line, the timers and the groups anew from the folded runs and gives the claims that have no body here.
 func (e *Engine) lineUp() (lost []claim) {
 	h := e.schedule
-	h.Line, h.Timers, h.Groups = e.newLine(), &schedule.Timers{}, schedule.NewGroups(e.o.MaxRuns)
+	h.Line, h.Timers, h.Groups = e.newLine(), &schedule.Timers{}, e.newGroups()
 	for _, l := range e.inOrder() {
 		switch {
 		case l.run.State == events.Running && h.Groups.Bound(l.run):

@@ -49,6 +49,7 @@ type claim struct {
 	stage   int
 	attempt int
 	token   uint64
+	again   bool // of an engine that died
 }
 
 // append seals an event of a run, applies it and takes it into the unit. What the table refuses leaves no trace.

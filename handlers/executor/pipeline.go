@@ -16,11 +16,13 @@ import (
 // MaxDepth is how many runs may stand above a child run.
 const MaxDepth = 10
 
-// Runs starts runs of other pipelines for stages, and waits for them. Its methods return early when the context ends.
+// Runs starts runs of other pipelines for stages, and waits for them. Its methods return early when the context ends, but
+// a run that can be started at once is.
 type Runs interface {
-	// StartChild starts a run, or gives the one that was started with the same key.
+	// StartChild starts a run, or gives the one that was started with the same key. That the run is refused is an
+	// events.Failure.
 	StartChild(ctx context.Context, c Child) (events.ID, error)
-	// WaitChild returns once the run has ended.
+	// WaitChild returns once the run has ended. That one of its outputs has no value is an events.Failure.
 	WaitChild(ctx context.Context, run events.ID) (ChildEnd, error)
 	// CancelChild asks the run to end; that it has ended already is no error.
 	CancelChild(ctx context.Context, run events.ID, reason string) error
@@ -109,9 +111,12 @@ func (e *Pipelines) Execute(ctx context.Context, c *Call) (*Result, *events.Fail
 // the stage ends once it has.
 func (e *Pipelines) carry(ctx context.Context, c *Call, result *Result, child Child) *events.Failure {
 	lasting := context.WithoutCancel(ctx)
-	id, err := e.runs.StartChild(lasting, child)
+	id, err := e.runs.StartChild(ctx, child)
 	if err != nil {
-		return systemFailure("start a run of "+child.Plan.Pipeline, err)
+		if cause := stopCause(ctx); cause != nil {
+			return cause
+		}
+		return failureOr(err, "start a run of "+child.Plan.Pipeline)
 	}
 	result.Pins = []events.Pair{{Name: "run", Value: id.String()}}
 	end, err := e.runs.WaitChild(ctx, id)
@@ -128,7 +133,7 @@ func (e *Pipelines) carry(ctx context.Context, c *Call, result *Result, child Ch
 		return cause
 	}
 	if err != nil {
-		return systemFailure("wait for the run "+id.String(), err)
+		return failureOr(err, "wait for the run "+id.String())
 	}
 	if end.State != events.Completed {
 		f := &events.Failure{Class: end.Class, Reason: fmt.Sprintf("the run %s of %s %s: %s", id, child.Plan.Pipeline, end.State, end.Reason),
@@ -141,6 +146,15 @@ func (e *Pipelines) carry(ctx context.Context, c *Call, result *Result, child Ch
 	return e.take(ctx, c, result, end.Outputs)
 }
 
+// failureOr gives an error that is a failure as it is.
+func failureOr(err error, doing string) *events.Failure {
+	var f *events.Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return systemFailure(doing, err)
+}
+
 // take hands the child's outputs on under the roles that the stage declares.
 func (e *Pipelines) take(ctx context.Context, c *Call, result *Result, outputs map[string]events.Result) *events.Failure {
 	for i := range c.Outputs {
@@ -148,6 +162,7 @@ func (e *Pipelines) take(ctx context.Context, c *Call, result *Result, outputs m
 		r, has := outputs[o.Role]
 		switch {
 		case !has:
+		case o.Optional && string(r.Value) == "null":
 		case len(r.Value) > 0 && o.Path == "":
 			if result.Values == nil {
 				result.Values = map[string]json.RawMessage{}

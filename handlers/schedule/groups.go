@@ -13,6 +13,10 @@ import (
 type Groups struct {
 	MaxRuns int // of all runs that nobody's stage has started; 0 is no bound
 
+	// Run gives a run that has not ended, or nil: the place that a run has in its group is that of its child runs too. A
+	// child would else wait for a run that waits for it.
+	Run func(events.ID) *events.Run
+
 	going   map[events.ID]bool
 	counted int // of going, those that count for MaxRuns
 	byName  map[string]*group
@@ -23,8 +27,8 @@ type Groups struct {
 type group struct{ going []*events.Run } // the oldest first
 
 // NewGroups makes them empty.
-func NewGroups(maxRuns int) *Groups {
-	return &Groups{MaxRuns: maxRuns, going: map[events.ID]bool{}, byName: map[string]*group{}}
+func NewGroups(maxRuns int, run func(events.ID) *events.Run) *Groups {
+	return &Groups{MaxRuns: maxRuns, Run: run, going: map[events.ID]bool{}, byName: map[string]*group{}}
 }
 
 // Bound reports whether a run may ever have to wait: most have no group, and cost nothing here.
@@ -37,29 +41,62 @@ func (g *Groups) TryEnter(r *events.Run) (ok bool, why string) {
 	if g.going[r.ID] {
 		return true, ""
 	}
-	if why := g.full(r); why != "" {
-		return false, why
+	if group, all := g.full(r); group {
+		return false, fmt.Sprintf("%d of at most %d runs of the group %s go on", g.Going(r.Group), r.Graph.Plan.Concurrency.Max, r.Group)
+	} else if all {
+		return false, fmt.Sprintf("%d of at most %d runs go on", g.counted, g.MaxRuns)
 	}
-	for _, other := range g.queue {
-		if waitsToGo(other) && other.ID != r.ID && other.Group == r.Group && !before(r, other) {
-			return false, "others of the group " + r.Group + " wait already"
+	if !g.Within(r.Parent, r.Group) {
+		for _, other := range g.queue {
+			if waitsToGo(other) && other.ID != r.ID && g.rivals(r, other) && !before(r, other) {
+				return false, "other runs wait already, and go first"
+			}
 		}
 	}
 	g.Enter(r)
 	return true, ""
 }
 
-// full says why a run cannot go now; empty when it can.
-func (g *Groups) full(r *events.Run) string {
-	if r.Group != "" {
-		if n, most := g.Going(r.Group), r.Graph.Plan.Concurrency.Max; n >= most {
-			return fmt.Sprintf("%d of at most %d runs of the group %s go on", n, most, r.Group)
+// rivals reports whether two runs may want the same place: one of their group, or, when the other could go now, one of
+// all runs.
+func (g *Groups) rivals(r, other *events.Run) bool {
+	if r.Group != "" && other.Group == r.Group {
+		return true
+	}
+	if g.MaxRuns == 0 || !r.Parent.IsZero() || !other.Parent.IsZero() {
+		return false
+	}
+	group, all := g.full(other)
+	return !group && !all
+}
+
+// full says what keeps a run from going now: its group, or all the runs that go on.
+func (g *Groups) full(r *events.Run) (group, all bool) {
+	group = r.Group != "" && g.Going(r.Group) >= r.Graph.Plan.Concurrency.Max && !g.Within(r.Parent, r.Group)
+	return group, g.MaxRuns > 0 && r.Parent.IsZero() && g.counted >= g.MaxRuns
+}
+
+// Within reports whether the run, or one above it, has a place in the group.
+func (g *Groups) Within(run events.ID, group string) bool {
+	if group == "" || run.IsZero() || g.Run == nil {
+		return false
+	}
+	for r := g.Run(run); r != nil; r = g.Run(r.Parent) {
+		if r.Group == group && r.State == events.Running {
+			return true
 		}
 	}
-	if g.MaxRuns > 0 && r.Parent.IsZero() && g.counted >= g.MaxRuns {
-		return fmt.Sprintf("%d of at most %d runs go on", g.counted, g.MaxRuns)
+	return false
+}
+
+// Waiting is how many runs of a group wait to go.
+func (g *Groups) Waiting(name string) (n int) {
+	for _, r := range g.queue {
+		if r.Group == name && waitsToGo(r) {
+			n++
+		}
 	}
-	return ""
+	return n
 }
 
 // Going is how many runs of a group go on.
@@ -97,7 +134,7 @@ func (g *Groups) Enter(r *events.Run) {
 	if r.Parent.IsZero() {
 		g.counted++
 	}
-	if r.Group == "" {
+	if r.Group == "" || g.Within(r.Parent, r.Group) {
 		return
 	}
 	of := g.byName[r.Group]
@@ -160,7 +197,7 @@ func (g *Groups) next() (*events.Run, bool) {
 			i--
 			continue
 		}
-		if g.full(r) == "" {
+		if group, all := g.full(r); !group && !all {
 			g.queue = slices.Delete(g.queue, i, i+1)
 			g.Enter(r)
 			return r, true

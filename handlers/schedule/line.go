@@ -13,7 +13,8 @@ type Line struct {
 	kinds   [kindCount]slots
 	budget  Budget
 	waiting int
-	all     int // slots of all kinds that have a bound
+	came    uint64 // who came to the line so far
+	all     int    // slots of all kinds that have a bound
 }
 
 // kind is a kind of executor as far as slots go.
@@ -44,13 +45,14 @@ type slots struct {
 
 type queue struct {
 	priority int
-	places   []place
+	places   []place // in the order of their numbers
 }
 
 // place is where a stage waits.
 type place struct {
-	run   *events.Run
-	stage int // place in Run.Stages
+	run    *events.Run
+	stage  int    // place in Run.Stages
+	number uint64 // of who came to the line, from 1; of all kinds
 }
 
 // Limits bound what runs at once.
@@ -74,14 +76,14 @@ const (
 )
 
 // TryClaim takes a slot and the stage's resources, unless one is lacking or somebody waits for it who comes first. waits
-// and why say what was lacking.
+// and why say what was lacking. What the machine does not have is not waited for: its stage starts, and fails.
 func (l *Line) TryClaim(s *events.Stage) (ok bool, waits, why string) {
-	k := &l.kinds[kindOf(s.Executor)]
-	if kindOf(s.Executor) != waiters && (k.free <= 0 || k.len() > 0) {
+	k := kindOf(s.Executor)
+	if slots := &l.kinds[k]; k != waiters && (slots.free <= 0 || slots.len() > 0) {
 		return false, waitsSlot, ""
 	}
-	if s.Resources != nil {
-		if ok, lacking := l.budget.Fits(s.Resources); !ok {
+	if asked := l.asked(s); asked != nil {
+		if ok, lacking := l.budget.Fits(asked); !ok {
 			return false, waitsResources, lacking
 		}
 		if l.waiting > 0 { // whoever waits may wait for the same
@@ -92,12 +94,36 @@ func (l *Line) TryClaim(s *events.Stage) (ok bool, waits, why string) {
 	return true, "", ""
 }
 
+// asked gives the resources that a stage takes: none for one that only waits, whose run would else keep its child from
+// what it waits for; none for one that asks for more than there is, and fails.
+func (l *Line) asked(s *events.Stage) *events.Resources {
+	if s.Resources == nil || kindOf(s.Executor) == waiters {
+		return nil
+	}
+	if ok, _ := l.budget.Holds(s.Resources); !ok {
+		return nil
+	}
+	return s.Resources
+}
+
+// Never says why a stage can never have what it asks for: the machine is another than when its run began. Empty when it
+// can.
+func (l *Line) Never(s *events.Stage) string {
+	if s.Resources == nil || kindOf(s.Executor) == waiters {
+		return ""
+	}
+	if ok, lacking := l.budget.Holds(s.Resources); !ok {
+		return "E_RESOURCE: " + s.Name + " " + lacking
+	}
+	return ""
+}
+
 // Claim takes a slot and resources for a body that runs already, also when none is free.
 func (l *Line) Claim(s *events.Stage) {
 	if k := kindOf(s.Executor); k != waiters {
 		l.kinds[k].free--
 	}
-	l.budget.Take(s.Resources)
+	l.budget.Take(l.asked(s))
 }
 
 // Release gives them back.
@@ -105,7 +131,7 @@ func (l *Line) Release(s *events.Stage) {
 	if k := kindOf(s.Executor); k != waiters {
 		l.kinds[k].free++
 	}
-	l.budget.Give(s.Resources)
+	l.budget.Give(l.asked(s))
 }
 
 // Taken is how many stages hold a slot.
@@ -119,7 +145,8 @@ func (l *Line) Wait(r *events.Run, stage int) {
 	if !found {
 		k.queues = slices.Insert(k.queues, i, queue{priority: priority})
 	}
-	k.queues[i].places = append(k.queues[i].places, place{run: r, stage: stage})
+	l.came++
+	k.queues[i].places = append(k.queues[i].places, place{run: r, stage: stage, number: l.came})
 	l.waiting++
 }
 
@@ -130,61 +157,91 @@ func (s *slots) len() (n int) {
 	return n
 }
 
-// next takes the first who may start and claims for it. Work inside this process goes first: it is short.
+// maxPassed is how many that wait for resources are passed over in one search.
+const maxPassed = 64
+
+// next takes the first who may start and claims for it. Whoever is passed over since something is lacking for it keeps
+// its claim on what is free: in the shadow, which those behind it have to fit into, it is served already. So small stages
+// go past a big one only where they take nothing that it waits for, and it cannot starve, be they of its kind or not. Of
+// a kind without a free slot the first keeps its claim too: it would else find nothing left each time that it has a slot.
 func (l *Line) next() (*events.Run, int, bool) {
+	if l.waiting == 0 {
+		return nil, 0, false
+	}
 	shadow := l.budget
-	for _, k := range []kind{inside, waiters, processes} {
-		if p, ok := l.kinds[k].next(l, k, &shadow); ok {
+	var at [kindCount]cursor
+	for passed := 0; passed < maxPassed; passed++ {
+		k, ok := l.first(&at)
+		if !ok {
+			break
+		}
+		slots, c := &l.kinds[k], &at[k]
+		q := &slots.queues[c.queue]
+		p := q.places[c.place]
+		asked := l.asked(p.run.StageOf(p.stage))
+		full := k != waiters && slots.free <= 0
+		if fits, _ := shadow.Fits(asked); fits && !full {
+			l.drop(q, c.place)
+			l.Claim(p.run.StageOf(p.stage))
 			return p.run, p.stage, true
 		}
+		shadow.Take(asked)
+		c.place++
+		c.over = full
 	}
 	return nil, 0, false
 }
 
-// maxPassed is how many that wait for resources are passed over in one search.
-const maxPassed = 64
+// cursor is how far a search has come among those of one kind.
+type cursor struct {
+	queue, place int
+	over         bool // no other of the kind can start
+}
 
-// next finds the first of the kind that may start. Whoever is passed over since something is lacking for it keeps its
-// claim on what is free: in the shadow, which those behind it have to fit into, it is served already. So small stages go
-// past a big one only where they take nothing that it waits for, and it cannot starve.
-func (s *slots) next(l *Line, k kind, shadow *Budget) (place, bool) {
-	if k != waiters && s.free <= 0 {
-		return place{}, false
-	}
-	passed := 0
-	for q := range s.queues {
-		places := s.queues[q].places
-		for i := 0; i < len(places) && passed < maxPassed; i++ {
-			p := places[i]
-			if !p.waits() {
-				places = l.drop(&s.queues[q], i)
-				i--
-				continue
-			}
-			st := p.run.StageOf(p.stage)
-			if fits, _ := shadow.Fits(st.Resources); !fits {
-				shadow.Take(st.Resources)
-				passed++
-				continue
-			}
-			l.drop(&s.queues[q], i)
-			l.Claim(st)
-			return p, true
+// first moves the cursors to the next who waits and gives the kind of the one that goes first of all.
+func (l *Line) first(at *[kindCount]cursor) (best kind, found bool) {
+	for k := range kindCount {
+		p, priority, ok := l.at(k, &at[k])
+		if !ok {
+			continue
 		}
+		if found {
+			other := l.kinds[best].queues[at[best].queue]
+			if priority < other.priority || priority == other.priority && p.number > other.places[at[best].place].number {
+				continue
+			}
+		}
+		best, found = k, true
 	}
-	return place{}, false
+	return best, found
+}
+
+// at drops whoever does not wait any more and gives the place where the cursor stands then.
+func (l *Line) at(k kind, c *cursor) (p place, priority int, ok bool) {
+	slots := &l.kinds[k]
+	for !c.over && c.queue < len(slots.queues) {
+		q := &slots.queues[c.queue]
+		if c.place >= len(q.places) {
+			c.queue, c.place = c.queue+1, 0
+			continue
+		}
+		if p = q.places[c.place]; p.waits() {
+			return p, q.priority, true
+		}
+		l.drop(q, c.place)
+	}
+	return place{}, 0, false
 }
 
 // drop takes a place out of its queue.
-func (l *Line) drop(q *queue, i int) []place {
+func (l *Line) drop(q *queue, i int) {
 	l.waiting--
 	if i == 0 {
-		q.places[0] = place{}
+		q.places[0] = place{} // the run may go; the place itself goes when the list grows
 		q.places = q.places[1:]
-		return q.places
+		return
 	}
 	q.places = slices.Delete(q.places, i, i+1)
-	return q.places
 }
 
 // waits reports whether the stage still waits: it may have been cancelled meanwhile.

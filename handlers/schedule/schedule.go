@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -67,7 +68,11 @@ func (h *Handler) Schedule(msg *message.Message) ([]*message.Message, error) {
 		d.Record(w.Run, e)
 		switch d.Type {
 		case events.StageQueued:
-			h.ready(&p, d.Stage, e)
+			h.ready(w.Run, d.Stage, e)
+		case events.StageCompleted:
+			if err := h.pass(w.Run, d.Stage, e); err != nil {
+				return nil, err
+			}
 		case events.RunStarted:
 			if !h.admit(w.Run, e) {
 				return p.messages, nil // whatever else was due waits with it
@@ -108,11 +113,11 @@ func (h *Handler) admit(r *events.Run, e *events.Event) bool {
 // ready turns a ready stage into what follows for it: its outputs, when it has them already; skipped, when its condition
 // is false; its instances; a wait for a person or a time; a claim, when a slot and the resources are free and nobody
 // waits for them; or a place in line. A stage that starts at once was never in a queue.
-func (h *Handler) ready(p *production, i int, e *events.Event) {
-	r, st := p.run, p.run.StageOf(i)
-	s := &r.Stages[i]
+func (h *Handler) ready(r *events.Run, i int, e *events.Event) {
+	st, s := r.StageOf(i), &r.Stages[i]
 	if done := h.done(r, i); done != nil {
-		h.pass(p, i, e, done)
+		h.start(r, i, e)
+		e.Data.Worker, e.Data.Items, e.Data.Blob, e.Data.Count = "", done.Items, done.Blob, done.Count
 		return
 	}
 	broken := false
@@ -125,6 +130,10 @@ func (h *Handler) ready(p *production, i int, e *events.Event) {
 		}
 	}
 	switch {
+	case s.First > 0: // of a run that was continued: its instances are those that it has
+		h.start(r, i, e)
+		e.Data.Worker, e.Data.Items, e.Data.Blob, e.Data.Count = "", s.Items.Items, s.Items.Blob, s.Items.Count
+		return
 	case !broken && st.Foreach != "" && s.Item == 0:
 		items := h.Conditions.Items(r, i)
 		e.Data.Checks = append(e.Data.Checks, items.Check)
@@ -159,20 +168,17 @@ func (h *Handler) done(r *events.Run, i int) *events.Data {
 	return h.Conditions.Reused(r, i)
 }
 
-// pass records a stage that has its outputs already as started and completed. A foreach stage is expanded; its instances
-// pass by themselves.
-func (h *Handler) pass(p *production, i int, e *events.Event, done *events.Data) {
-	h.start(p.run, i, e)
-	e.Data.Worker = ""
-	if done.Count > 0 || len(done.Items) > 0 || !done.Blob.IsZero() {
-		e.Data.Items, e.Data.Blob, e.Data.Count = done.Items, done.Blob, done.Count
-		return
+// pass fills in the outputs of a stage that was started to be completed with those that it has already.
+func (h *Handler) pass(r *events.Run, i int, e *events.Event) error {
+	if !r.Passing(i) {
+		return nil
 	}
-	end := p.event()
-	end.Type = events.StageCompleted
-	end.Data = events.Data{Stage: e.Data.Stage, Item: e.Data.Item, Attempt: e.Data.Attempt, Outputs: done.Outputs, Checks: done.Checks, Pins: done.Pins}
-	end.Data.Token = p.run.Chain.Sequence + uint64(len(p.messages)-1) //nolint:gosec // the place that the event before it is about to have
-	end.Data.Reason = done.Reason
+	done := h.done(r, i)
+	if done == nil {
+		return fmt.Errorf("the outputs of %s, which are there already, cannot be found", r.StageOf(i).Name)
+	}
+	e.Data.Outputs, e.Data.Checks, e.Data.Pins = done.Outputs, done.Checks, done.Pins
+	return nil
 }
 
 // claimOrWait turns a ready stage into stage.started when it can be claimed, else into stage.queued.
@@ -187,6 +193,7 @@ func (h *Handler) claimOrWait(r *events.Run, i int, e *events.Event) {
 		return
 	}
 	h.start(r, i, e)
+	h.refuse(r, i, e)
 }
 
 func (h *Handler) start(r *events.Run, i int, e *events.Event) {
@@ -233,7 +240,7 @@ func (h *Handler) Next(now int64) (run *events.Run, e *events.Event, ok bool) {
 			h.due(t)
 			continue
 		}
-		if deadline := t.run.Since + int64(t.run.Graph.Plan.Deadline); deadline == t.due && !t.run.State.Terminal() && !t.run.Cancelling() {
+		if t.waited() {
 			return t.run, &events.Event{Stream: t.run.ID, Type: events.RunCancelRequested, Data: events.Data{Class: events.Timeout,
 				Reason: "the run went over its deadline of " + t.run.Graph.Plan.Deadline.String()}}, true
 		}
@@ -244,7 +251,15 @@ func (h *Handler) Next(now int64) (run *events.Run, e *events.Event, ok bool) {
 	}
 	e = &events.Event{Stream: r.ID, Data: events.Data{Stage: r.StageOf(stage).Name, Item: int(r.Stages[stage].Item)}}
 	h.start(r, stage, e)
+	h.refuse(r, stage, e)
 	return r, e, true
+}
+
+// refuse makes the attempt of a stage fail that asks for more than there is.
+func (h *Handler) refuse(r *events.Run, i int, e *events.Event) {
+	if why := h.Line.Never(r.StageOf(i)); why != "" {
+		e.Data.Checks = append(e.Data.Checks, events.Check{Kind: "resources", Expr: r.StageOf(i).Name, Error: why})
+	}
 }
 
 // due lines up a stage whose instant has come, unless it no longer waits for that one: somebody answered, or the run was

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/apollo-11/apollo/events"
 )
@@ -9,7 +10,10 @@ import (
 // Timers are the instants that somebody waits for: retries, delays, time-outs of approvals and deadlines of runs. They
 // are kept in the rows of stages and the plans of runs; this heap only finds the next one, and is filled again from
 // those after a restart.
-type Timers struct{ due dueHeap }
+type Timers struct {
+	due   dueHeap
+	swept int // how many there were when those that nobody waits for any more were last thrown away
+}
 
 // wholeRun is the stage of a timer that is the run's own: its deadline.
 const wholeRun = -1
@@ -22,7 +26,29 @@ type timer struct {
 
 // Add sets a timer for a stage.
 func (t *Timers) Add(r *events.Run, stage int, due int64) {
-	heap.Push(&t.due, timer{place{r, stage}, due})
+	if len(t.due) >= 2*t.swept+minSwept {
+		t.sweep()
+	}
+	heap.Push(&t.due, timer{place{run: r, stage: stage}, due})
+}
+
+// minSwept is how many timers are not worth looking through.
+const minSwept = 64
+
+// sweep throws away what nobody waits for any more: a deadline of a day would else keep every run of that day in memory.
+func (t *Timers) sweep() {
+	t.due = slices.DeleteFunc(t.due, func(one timer) bool { return !one.waited() })
+	heap.Init(&t.due)
+	t.swept = len(t.due)
+}
+
+// waited reports whether anybody still waits for the instant.
+func (t timer) waited() bool {
+	if t.stage == wholeRun {
+		r := t.run
+		return !r.State.Terminal() && !r.Cancelling() && r.Since+int64(r.Graph.Plan.Deadline) == t.due
+	}
+	return !t.run.State.Terminal() && t.run.Stages[t.stage].State == events.Pending && t.run.Stages[t.stage].Due == t.due
 }
 
 // AddDeadline sets the timer of a run whose plan has a deadline.
@@ -71,6 +97,7 @@ func (h *dueHeap) Push(x any) {
 func (h *dueHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
+	old[len(old)-1] = timer{} // the run may go
 	*h = old[:len(old)-1]
 	return last
 }

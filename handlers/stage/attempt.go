@@ -26,6 +26,7 @@ type Attempt struct {
 	Approved bool                       // Answer says yes
 	Answer   *events.Data               // of the person who was asked; nil when there is none
 	Depth    int                        // runs above this one
+	Again    bool                       // it began in an engine that died: its executor looks after what it left, also when the context has ended
 	Broken   string                     // why a condition of the stage could not be evaluated; the attempt fails with it
 	Kind     string                     // of the trigger
 	Trigger  string

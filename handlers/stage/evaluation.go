@@ -108,7 +108,7 @@ func (e *evaluation) readStages(src string) *events.Failure {
 		if stages[name] != nil || !strings.Contains(src, name) {
 			continue
 		}
-		outputs, err := e.outputsOf(up)
+		outputs, err := e.outputsOf(name, up)
 		if err != nil {
 			return cannot(e.ctx, "read the outputs of "+name, err)
 		}
@@ -119,12 +119,17 @@ func (e *evaluation) readStages(src string) *events.Failure {
 }
 
 // outputsOf gives a stage's outputs by role; those of a foreach stage are lists in the order of its items, with null for
-// an item that has not completed.
-func (e *evaluation) outputsOf(up *Upstream) (map[string]any, error) {
+// an item that has not completed, and empty when there are no items.
+func (e *evaluation) outputsOf(name string, up *Upstream) (map[string]any, error) {
 	if !up.Foreach {
 		return e.results(up.Results)
 	}
 	lists := map[string][]any{}
+	if up.State == events.Completed {
+		for _, role := range declared(e.attempt.Plan, name) {
+			lists[role] = make([]any, len(up.Items))
+		}
+	}
 	for i, results := range up.Items {
 		one, err := e.results(results)
 		if err != nil {
@@ -142,6 +147,18 @@ func (e *evaluation) outputsOf(up *Upstream) (map[string]any, error) {
 		outputs[role] = list
 	}
 	return outputs, nil
+}
+
+// declared gives the roles that a stage of the plan writes.
+func declared(p *events.Plan, name string) (roles []string) {
+	for i := range p.Stages {
+		if s := &p.Stages[i]; s.Name == name {
+			for k := range s.Outputs {
+				roles = append(roles, s.Outputs[k].Role)
+			}
+		}
+	}
+	return roles
 }
 
 func (e *evaluation) results(results []events.Result) (map[string]any, error) {

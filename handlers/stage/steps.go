@@ -59,6 +59,7 @@ func steps() []step {
 // work is an attempt on its way through the steps.
 type work struct {
 	*Attempt
+	whole    context.Context //nolint:containedctx // of the attempt
 	call     executor.Call
 	result   *executor.Result
 	inputs   map[string]*file // file inputs by role
@@ -95,7 +96,12 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 
 // carryOut does the steps in order. One that ends since its context does leaves the reason to the context.
 func (s *Steps) carryOut(ctx context.Context, w *work) *events.Failure {
+	w.whole = ctx
 	for _, do := range steps() {
+		ctx := ctx
+		if w.Again && w.result == nil { // the executor has to hear of it, whatever became of the run meanwhile
+			ctx = context.WithoutCancel(ctx)
+		}
 		if ctx.Err() != nil {
 			return interrupted(ctx)
 		}
@@ -107,7 +113,7 @@ func (s *Steps) carryOut(ctx context.Context, w *work) *events.Failure {
 }
 
 // execute hands the attempt to its executor.
-func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
+func execute(_ context.Context, s *Steps, w *work) (failure *events.Failure) {
 	ex := s.Executors[w.Stage.Executor]
 	if ex == nil && !slices.Contains(configs.Executors(), w.Stage.Executor) {
 		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_PLUGIN_MISSING: no plug-in %q is loaded here; apollo plugin list shows which are, and why one was skipped", w.Stage.Executor)}
@@ -116,7 +122,7 @@ func execute(ctx context.Context, s *Steps, w *work) (failure *events.Failure) {
 		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_NOT_YET: this build has no executor %q", w.Stage.Executor)}
 	}
 	began := time.Now()
-	w.result, failure = ex.Execute(ctx, &w.call)
+	w.result, failure = ex.Execute(w.whole, &w.call)
 	w.took = time.Since(began)
 	if failure == nil {
 		failure = executor.Revealed(w.call.Secrets, w.result.Values)
