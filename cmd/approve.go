@@ -76,7 +76,7 @@ func (a *app) carryOn(ctx context.Context, l *local, id events.ID) error {
 		if err = v.advance(context.WithoutCancel(ctx), l.reader(), func(e *events.Event) { p.event(v, e) }); err != nil {
 			return err
 		}
-		if v.run.State.Terminal() && v.run.RunningStages() == 0 || v.waitsForPeople() {
+		if v.over() || v.waitsForPeople() {
 			break
 		}
 		p.after = 0

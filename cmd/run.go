@@ -255,7 +255,7 @@ func (v *view) untilEnd(ctx context.Context, s session, p *progress) error {
 		if err := v.advance(context.WithoutCancel(ctx), s.reader(), func(e *events.Event) { p.event(v, e) }); err != nil {
 			return err
 		}
-		if v.run.State.Terminal() && v.run.RunningStages() == 0 {
+		if v.over() {
 			return nil
 		}
 		p.show(ctx, v)
@@ -263,6 +263,12 @@ func (v *view) untilEnd(ctx context.Context, s session, p *progress) error {
 			return err
 		}
 	}
+}
+
+// over reports whether the run has ended and nothing of it runs any more. One that ended by Apollo's own fault leaves its
+// stages as they stood: nobody waits for those.
+func (v *view) over() bool {
+	return v.run.State.Terminal() && (v.run.RunningStages() == 0 || v.run.State == events.Failed && v.run.Class == events.System)
 }
 
 // outcome gives the exit code of a run that has ended.

@@ -136,6 +136,7 @@ stages:
       cp "$APOLLO_IN_STAMP" copy
     env: {TRACE: "` + path + `"}
     outputs: {copy: {path: copy}}
+  side: {run: "true"}
 `
 	s := newSite(t, "again", definition)
 	if text, code := s.apart("run", "again", "--param", "who=Bob"); code != 0 {
