@@ -182,7 +182,7 @@ func TestRerunOfARunThatGoesOn(t *testing.T) {
 	s := newSite(t, "ask", "name: ask\nstages: {ask: {approval: Go on?}}\n")
 	s.serve()
 	run := s.detach("ask")
-	if text, code := s.apart("rerun", run); code != 6 || !strings.Contains(text, "E_NOT_ENDED") {
+	if text, code := s.apart("rerun", run, "--detach"); code != 6 || !strings.Contains(text, "E_NOT_ENDED") {
 		t.Errorf("exit %d\n%s", code, text)
 	}
 	if text, code := s.apart("cancel", run); code != 0 {
