@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the generated documents and golde
 // TestGeneratedDocs fails when a document that is made from the code is out of date; -update writes it anew.
 func TestGeneratedDocs(t *testing.T) {
 	t.Parallel()
-	for name, content := range map[string]string{"state-machine.md": stateMachineDoc(), "events.md": eventsDoc()} {
+	for name, content := range map[string]string{"state-machine.md": stateMachineDoc(), "events.md": eventsDoc(), "joins.md": joinsDoc()} {
 		path := filepath.Join("..", "docs", name)
 		if *update {
 			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {

@@ -166,7 +166,7 @@ func (u *unit) newRun(p *registered, d *events.Data, child *trigger.Child) (l *l
 	if c == nil {
 		return l, "", nil
 	}
-	if l.group, err = u.engine.group(c, p.Plan, d); err != nil {
+	if l.group, err = u.engine.group(c, p.Plan, d, a.d.Rerun); err != nil {
 		return nil, "", err
 	}
 	groups := u.engine.schedule.Groups

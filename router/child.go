@@ -76,8 +76,13 @@ func (e *Engine) StartChild(ctx context.Context, c executor.Child) (events.ID, e
 		Reason: receipt.Code + ": " + receipt.Reason}
 }
 
-// untilStored asks again while the store cannot take it: a full disk delays a child run and fails no stage.
+// untilStored asks again while the store cannot take it: a full disk delays a child run and fails no stage. A stage that
+// goes on after a restart may ask before the engine takes anything in.
 func (e *Engine) untilStored(ctx context.Context, ask func() error) error {
+	select {
+	case <-e.taking:
+	case <-e.done:
+	}
 	for {
 		err := ask()
 		if err == nil || errors.Is(err, trigger.ErrClosed) || errors.Is(err, ErrEnded) || errors.Is(err, storage.ErrNotFound) {

@@ -11,6 +11,7 @@ import (
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/schedule"
 	"github.com/apollo-11/apollo/handlers/stage"
+	"github.com/apollo-11/apollo/handlers/trigger"
 )
 
 // conditions answers the scheduler from the folded runs. The loop calls it.
@@ -96,13 +97,17 @@ func reusable(r, of *events.Run, i int) bool {
 }
 
 // group gives the name of the concurrency group of a run that is about to be made.
-func (e *Engine) group(c *events.Concurrency, plan *events.Plan, d *events.Data) (string, error) {
+func (e *Engine) group(c *events.Concurrency, plan *events.Plan, d *events.Data, rerun *trigger.Rerun) (string, error) {
 	src, ok := configs.Expression(c.Group)
 	if !ok {
 		return c.Group, nil
 	}
 	a := &stage.Attempt{Plan: plan, Stage: &events.Stage{}, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
 		Logical: time.Unix(0, e.unit.now).UTC(), Delivery: func(context.Context) (*events.Data, error) { return d, nil }}
+	if rerun != nil {
+		a.Kind, a.Trigger, a.From = rerun.Kind, rerun.Trigger, rerun.Delivery
+		a.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, rerun.Delivery) }
+	}
 	if e.o.Conditions == nil {
 		return "", fmt.Errorf("the concurrency group %s: this engine evaluates no conditions", c.Group)
 	}

@@ -119,6 +119,7 @@ type Engine struct {
 	outcomes  sync.WaitGroup // bodies running
 	loopDone  chan struct{}
 	ready     atomic.Bool
+	taking    chan struct{} // closed once deliveries are taken
 	stopping  atomic.Bool
 	hurried   atomic.Bool // the stop waits no longer: a result that cannot be stored is given up
 	fatal     atomic.Pointer[error]
@@ -166,7 +167,7 @@ func New(o Options) (*Engine, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, idle: make(chan *body), inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}),
+	e := &Engine{o: o, idle: make(chan *body), inputs: make(chan input, inputQueue), units: make(chan *unit, 1), loopDone: make(chan struct{}), taking: make(chan struct{}),
 		done: make(chan struct{}), stopLoop: make(chan struct{}), committed: make(chan struct{}), pipelines: map[string]*registered{}, bodies: map[events.ID]map[uint64]*body{}}
 	e.time.wall = o.Clock
 	e.schedule = &schedule.Handler{Worker: o.Owner, Stopped: e.stopping.Load, Conditions: conditions{e}, Now: func() int64 { return e.unit.now }}
@@ -257,6 +258,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	go e.loop()
 	e.ready.Store(true)
+	close(e.taking)
 	return nil
 }
 
