@@ -144,7 +144,7 @@ func (u *unit) accept(a *accepting) {
 		d.Params = p.Defaults
 	}
 	d.Run = u.engine.o.NewID()
-	l, ignored, err := u.newRun(p, &d, a.d.Child)
+	l, ignored, err := u.newRun(p, &d, a.d)
 	if err != nil {
 		d.Run, d.Code, d.Reason, d.Body = events.ID{}, "E_EXPR", err.Error(), nil
 		u.deliver(a, events.DeliveryRejected, d)
@@ -160,17 +160,17 @@ func (u *unit) accept(a *accepting) {
 
 // newRun makes a run that nothing is recorded of yet, and finds its concurrency group. ignored says why there is none:
 // its group is full, and what is over is skipped.
-func (u *unit) newRun(p *registered, d *events.Data, child *trigger.Child) (l *live, ignored string, err error) {
+func (u *unit) newRun(p *registered, d *events.Data, from *trigger.Delivery) (l *live, ignored string, err error) {
 	l = &live{run: events.NewRun(p.graph)}
 	c := p.Plan.Concurrency
 	if c == nil {
 		return l, "", nil
 	}
-	if l.group, err = u.engine.group(c, p.Plan, d, a.d.Rerun); err != nil {
+	if l.group, err = u.engine.group(c, p.Plan, d, from.Rerun); err != nil {
 		return nil, "", err
 	}
 	groups := u.engine.schedule.Groups
-	if child != nil && groups.Within(child.Parent, l.group) {
+	if from.Child != nil && groups.Within(from.Child.Parent, l.group) {
 		return l, "", nil
 	}
 	switch c.Overflow {
