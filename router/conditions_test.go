@@ -237,7 +237,7 @@ func TestRerunOfGroupedRun(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	b.ended(r.Run, events.Completed)
-	again, err := b.engine.Rerun(t.Context(), r.Run, "", nil)
+	again, err := b.engine.Rerun(t.Context(), r.Run, router.Again{From: ""})
 	if err != nil || again.Fate != "run" {
 		t.Fatalf("%+v, %v", again, err)
 	}
@@ -299,7 +299,7 @@ func TestResumeOnce(t *testing.T) {
 	if err := b.engine.Resume(t.Context(), id, "", ""); !errors.Is(err, router.ErrNotFailed) {
 		t.Errorf("resumed twice: %v", err)
 	}
-	if _, err := b.engine.Rerun(t.Context(), id, "", nil); !errors.Is(err, router.ErrRunning) {
+	if _, err := b.engine.Rerun(t.Context(), id, router.Again{From: ""}); !errors.Is(err, router.ErrNotEnded) {
 		t.Errorf("rerun of a run that goes on: %v", err)
 	}
 	w.store.fail(errors.New("the disk does not answer"))
