@@ -2,6 +2,7 @@ package cmd_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,4 +211,30 @@ func TestSecondServerIsRefused(t *testing.T) {
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// TestMaxRuns: of two runs one waits, and says for what, until the other has ended.
+func TestMaxRuns(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "held", "name: held\nstages:\n  wait: {run: 'while [ ! -e \"$GO\" ]; do sleep 0.05; done', env: {GO: \"${{ params.go }}\"}}\nparams: {go: {type: string}}\n")
+	s.args = []string{"--max-runs", "1"}
+	s.serve()
+	first, second := filepath.Join(t.TempDir(), "go"), filepath.Join(t.TempDir(), "go")
+	one := s.detach("held", "--param", "go="+first)
+	two := s.detach("held", "--param", "go="+second)
+	if out := s.must("show", two); !strings.Contains(out, "1 of at most 1 runs go on") {
+		t.Errorf("show: %s", out)
+	}
+	write(t, second, "")
+	write(t, first, "")
+	if v := s.ends(one); v.State != "completed" {
+		t.Errorf("the first: %+v", v)
+	}
+	if v := s.ends(two); v.State != "completed" {
+		t.Errorf("the second: %+v", v)
+	}
+	if _, errs, code := s.apollo("serve", "--max-runs", "-1"); code != 2 {
+		t.Errorf("a bound below 0: exit %d, %s", code, errs)
+	}
+	s.healthy()
 }

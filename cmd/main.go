@@ -63,6 +63,7 @@ type app struct {
 	langTag   string
 	httpAllow string // hosts and networks besides the public internet that http stages may reach, with commas
 
+	maxRuns    uint            // that go on at once; 0 is no bound
 	configured schedule.Budget // what flags and variables say of the budget
 }
 

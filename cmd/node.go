@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -98,7 +99,7 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
 	_, stages := a.budget()
-	o := router.Options{Budget: stages, Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
+	o := router.Options{Budget: stages, MaxRuns: int(min(a.maxRuns, math.MaxInt32)), Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
 		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
 		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, host, logger) }}
 	if a.tune != nil {

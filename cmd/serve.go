@@ -35,6 +35,7 @@ func (a *app) serveCommand() *cobra.Command {
 	c.Flags().StringVar(&a.httpAllow, "http-allow", "", "flag.httpallow")
 	drain := c.Flags().Duration("drain", drainLimit, "flag.drain")
 	a.budgetFlags(c)
+	c.Flags().UintVar(&a.maxRuns, "max-runs", 0, "flag.max_runs")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, err := zerolog.ParseLevel(*level)
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/apollo-11/apollo/configs"
 )
 
 func perSecond(n int64, took time.Duration) float64 { return float64(n) / took.Seconds() }
@@ -137,6 +139,35 @@ func graphs(ctx context.Context, m *meter) error {
 		}
 		m.add(Figure{Name: shape.name, Value: ms(took[1]), Unit: "ms", LimitValue: ms(took[0]), Samples: pick(m, 1, 3)}, atMost(11))
 	}
+	return nil
+}
+
+// large: what a definition of ten thousand stages takes to validate, and a run over ten thousand items of memory.
+func large(ctx context.Context, m *meter) error {
+	const stages = 10_000
+	var text strings.Builder
+	text.WriteString("name: large\nstages:\n a0: {run: ls}\n")
+	for i := 1; i < stages; i++ { // an eighth of them wait for others: more does not fit into the largest file
+		fmt.Fprintf(&text, " a%s: {run: ls", strconv.FormatInt(int64(i), 36))
+		if i%8 == 0 {
+			fmt.Fprintf(&text, ",needs: [a%s]", strconv.FormatInt(int64(i-1), 36))
+		}
+		text.WriteString("}\n")
+	}
+	var all times
+	for range pick(m, 1, 5) {
+		begin := time.Now()
+		if p, problems := configs.Parse("large.yaml", []byte(text.String()), "", configs.Options{}); p == nil {
+			return problems
+		}
+		all = append(all, time.Since(begin))
+	}
+	m.add(Figure{Name: "validate_10k_ms", Value: ms(all.p50()), Unit: "ms", Samples: len(all), P50: ms(all.p50()), P99: ms(all.p99())}, atMost(1000))
+	d, err := m.load(ctx, Load{Kind: "graph", Runs: 1, Stages: pick(m, 1000, 10_000) + 1, Wide: true, Form: "item"})
+	if err != nil {
+		return err
+	}
+	m.add(Figure{Name: "foreach_10k_mib", Value: d.Peak, Unit: "MiB", Samples: 1}, atMost(300))
 	return nil
 }
 
@@ -279,7 +310,7 @@ func idle(ctx context.Context, m *meter) error {
 	case <-ctx.Done():
 	}
 	used := cpuTime(s.cmd.Process.Pid) - before
-	m.add(Figure{Name: "idle_rss_mib", Value: residentMiB(s.cmd.Process.Pid), Unit: "MiB", Samples: 1}, atMost(40))
+	m.add(Figure{Name: "idle_rss_mib", Value: memoryMiB(s.cmd.Process.Pid, "VmRSS:"), Unit: "MiB", Samples: 1}, atMost(40))
 	m.add(Figure{Name: "idle_cpu_percent", Value: 100 * used.Seconds() / span.Seconds(), Unit: "%", Samples: 1}, bound{most: 0.3, text: "<= 0.3"})
 	return nil
 }
@@ -300,13 +331,14 @@ func cpuTime(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-func residentMiB(pid int) float64 {
+// memoryMiB gives one of the kernel's figures of a process.
+func memoryMiB(pid int, field string) float64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.SplitSeq(string(b), "\n") {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if value, ok := strings.CutPrefix(line, field); ok {
 			kib, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
 			return kib / 1024
 		}

@@ -76,7 +76,7 @@ type group struct {
 // groups is the order of the measurement.
 func groups() []group {
 	return []group{
-		{"engine", engine}, {"chain", chain}, {"graph", graphs}, {"language", language},
+		{"engine", engine}, {"chain", chain}, {"graph", graphs}, {"language", language}, {"large", large},
 		{"webhook", webhook}, {"file", file}, {"shell", shell},
 		{"startup", startup}, {"idle", idle},
 	}
@@ -138,6 +138,7 @@ func (m *meter) subject(ctx context.Context, dir string, l Load) (Done, error) {
 	}
 	var d Done
 	answer, readErr := bufio.NewReader(out).ReadBytes('\n')
+	peak := memoryMiB(c.Process.Pid, "VmHWM:")
 	killErr := c.Process.Kill()
 	_ = c.Wait()
 	if readErr != nil {
@@ -146,6 +147,7 @@ func (m *meter) subject(ctx context.Context, dir string, l Load) (Done, error) {
 	if err := errors.Join(killErr, json.Unmarshal(answer, &d)); err != nil {
 		return d, err
 	}
+	d.Peak = peak
 	return d, m.Agree(ctx, dir, d.Accepted)
 }
 

@@ -129,6 +129,7 @@ type Done struct {
 	P50      time.Duration `json:"p50"`
 	P99      time.Duration `json:"p99"`
 	Samples  int           `json:"samples"`
+	Peak     float64       `json:"-"` // MiB that the process had resident at most
 }
 
 // Run carries out one load. A run that fails makes the figure worthless, and is an error.
@@ -192,6 +193,7 @@ func formed(p *events.Plan, form string) *events.Plan {
 		}
 	case "item":
 		each := p.Stages[1]
+		each.Inputs = []events.Input{{Role: "item", From: "item", Expr: true}}
 		each.Foreach = fmt.Sprintf("1..%d", len(p.Stages)-1)
 		p.Stages = []events.Stage{p.Stages[0], each}
 	}
