@@ -97,10 +97,9 @@ func (j join) try(t *testing.T, a, b State, order []string) (string, *sim) {
 	stages := []Stage{{Name: "hold"}}
 	for _, name := range []string{"a", "b"} {
 		st := Stage{Name: name, MayFail: true}
-		switch states[name] {
-		case Skipped:
+		if states[name] == Skipped {
 			st.When = "never"
-		case Cancelled:
+		} else if states[name] == Cancelled {
 			st.Needs = []string{"hold"}
 		}
 		stages = append(stages, st)
