@@ -96,13 +96,8 @@ func (j join) try(t *testing.T, a, b State, order []string) (string, *sim) {
 	}
 	stages := []Stage{{Name: "hold"}}
 	for _, name := range []string{"a", "b"} {
-		st := Stage{Name: name, MayFail: true}
-		switch states[name] {
-		case Skipped:
-			st.When = "never"
-		case Cancelled:
-			st.Needs = []string{"hold"}
-		}
+		st := Stage{Name: name, MayFail: true, When: map[State]string{Skipped: "never"}[states[name]],
+			Needs: map[State][]string{Cancelled: {"hold"}}[states[name]]}
 		stages = append(stages, st)
 		if edge := map[string]string{"a": j.a, "b": j.b}[name]; edge == "needs" {
 			d.Needs = append(d.Needs, name)

@@ -238,18 +238,20 @@ func (m *memory) wish(t *testing.T, id events.ID) {
 // TestChildBeforeTheStart: a stage that the engine takes up again at its start asks for its child at once.
 func TestChildBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	store := newMemory()
-	b := prepared(t, store, runner{}, nil)
-	started := make(chan error, 1)
-	go func() {
-		_, err := b.engine.StartChild(t.Context(), executor.Child{Plan: plan("child", events.Stage{Name: "a"}), Key: "k", Parent: events.ID{1}, Depth: 1})
-		started <- err
-	}()
-	b.begin()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	b.ended(b.onlyChild(events.ID{1}).ID, events.Completed)
+	synctest.Test(t, func(t *testing.T) {
+		b := prepared(t, newMemory(), runner{}, nil)
+		started := make(chan error, 1)
+		go func() {
+			_, err := b.engine.StartChild(t.Context(), executor.Child{Plan: plan("child", events.Stage{Name: "a"}), Key: "k", Parent: events.ID{1}, Depth: 1})
+			started <- err
+		}()
+		synctest.Wait() // it has asked
+		b.begin()
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+		b.ended(b.onlyChild(events.ID{1}).ID, events.Completed)
+	})
 }
 
 func TestChildTimesOut(t *testing.T) {

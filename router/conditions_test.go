@@ -192,9 +192,9 @@ func TestQueueOfRuns(t *testing.T) {
 
 func TestOverflow(t *testing.T) {
 	t.Parallel()
-	inside := make(chan string, 4)
-	for overflow, test := range map[string]func(t *testing.T, b *bench, first events.ID){
-		"skip": func(t *testing.T, b *bench, first events.ID) {
+	for overflow, test := range map[string]func(t *testing.T, b *bench, first events.ID, inside <-chan string){
+		"skip": func(t *testing.T, b *bench, first events.ID, _ <-chan string) {
+			t.Helper()
 			r, err := b.engine.Accept(t.Context(), &trigger.Delivery{Kind: "manual", Pipeline: "skip"})
 			if err != nil || r.Fate != "ignored" || r.Code != "E_CONCURRENCY" || !r.Run.IsZero() {
 				t.Errorf("%+v, %v", r, err)
@@ -204,7 +204,8 @@ func TestOverflow(t *testing.T) {
 			}
 			b.ended(first, events.Cancelled)
 		},
-		"cancel_oldest": func(t *testing.T, b *bench, first events.ID) {
+		"cancel_oldest": func(t *testing.T, b *bench, first events.ID, inside <-chan string) {
+			t.Helper()
 			second, third := b.run("cancel_oldest"), b.run("cancel_oldest")
 			b.ended(first, events.Cancelled)
 			b.ended(second, events.Cancelled)
@@ -216,12 +217,14 @@ func TestOverflow(t *testing.T) {
 		},
 	} {
 		t.Run(overflow, func(t *testing.T) {
+			t.Parallel()
+			inside := make(chan string, 4)
 			p := plan(overflow, events.Stage{Name: "a"})
 			p.Concurrency = &events.Concurrency{Group: "g", Max: 1, Overflow: overflow}
 			b := newWorld(t, map[string]body{"a": waits(inside, nil)}, p).start()
 			first := b.run(overflow)
 			<-inside
-			test(t, b, first)
+			test(t, b, first, inside)
 		})
 	}
 }

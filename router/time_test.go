@@ -14,13 +14,8 @@ import (
 	"github.com/apollo-11/apollo/router"
 )
 
+// long is the patience of tests in a bubble of synctest, where hours pass at once.
 const long = 1000 * time.Hour
-
-// timed runs a test whose hours pass at once.
-func timed(t *testing.T, test func(t *testing.T)) {
-	t.Parallel()
-	synctest.Test(t, test)
-}
 
 func asking(with string, timeout time.Duration) events.Stage {
 	return events.Stage{Name: "ask", Executor: "approval", With: json.RawMessage(with), Timeout: timeout, Outputs: []events.Output{{Role: "approved_by"},
@@ -103,22 +98,24 @@ func TestApproval(t *testing.T) {
 }
 
 func TestApprovalTimesOut(t *testing.T) {
+	t.Parallel()
 	for with, want := range map[string]struct {
 		state events.State
 		class events.Class
 	}{`{"message":"?"}`: {events.Failed, events.Timeout}, `{"message":"?","on_timeout":"approve"}`: {events.Completed, ""},
 		`{"message":"?","on_timeout":"reject"}`: {events.Failed, events.GateRejected}} {
 		t.Run(with, func(t *testing.T) {
-			timed(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, nil, plan("p", asking(with, 3*time.Hour)))
 				b := w.start()
 				b.patience = long
 				began := time.Now()
 				id := b.run("p")
 				b.reaches(id, events.StageQueued, "ask")
-				time.Sleep(time.Hour) // of the bubble
+				<-time.After(time.Hour)
 				b.stop()
-				time.Sleep(time.Hour)
+				<-time.After(time.Hour)
 				b = w.start() // the instant is a row, and stays what it was
 				b.patience = long
 				b.ended(id, want.state)
@@ -131,7 +128,8 @@ func TestApprovalTimesOut(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
-	timed(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, plan("p", events.Stage{Name: "a", Delay: time.Hour}, events.Stage{Name: "b", Needs: []string{"a"}, Delay: 2 * time.Hour}))
 		b := w.start()
 		b.patience = long
@@ -149,7 +147,8 @@ func TestDelay(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	timed(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		inside := make(chan string, 2)
 		p := plan("p", events.Stage{Name: "a", Executor: "shell"}, events.Stage{Name: "b", Needs: []string{"a"}})
 		p.Deadline = 5 * time.Hour
@@ -172,7 +171,8 @@ func TestDeadline(t *testing.T) {
 
 // TestDeadlineOfResumed: it counts from the resume, and the instant of the run's first life means nothing.
 func TestDeadlineOfResumed(t *testing.T) {
-	timed(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		inside := make(chan string, 2)
 		p := plan("p", events.Stage{Name: "a"})
 		p.Deadline = 5 * time.Hour
@@ -181,7 +181,7 @@ func TestDeadlineOfResumed(t *testing.T) {
 		b.patience = long
 		id := b.run("p")
 		b.ended(id, events.Failed)
-		time.Sleep(4 * time.Hour)
+		<-time.After(4 * time.Hour)
 		w.mu.Lock()
 		w.by["a"] = waits(inside, nil)
 		w.mu.Unlock()
@@ -191,7 +191,7 @@ func TestDeadlineOfResumed(t *testing.T) {
 		<-inside
 		resumed := time.Now()
 		b.hurry()
-		time.Sleep(2 * time.Hour)
+		<-time.After(2 * time.Hour)
 		b = w.start()
 		b.patience = long
 		<-inside
@@ -204,7 +204,8 @@ func TestDeadlineOfResumed(t *testing.T) {
 
 // TestDeadlineWhileWaiting: a run that never began ends at its deadline too.
 func TestDeadlineWhileWaiting(t *testing.T) {
-	timed(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		inside, gate := make(chan string, 2), make(chan struct{})
 		p := plan("p", events.Stage{Name: "a"})
 		p.Deadline, p.Concurrency = time.Hour, &events.Concurrency{Group: "g", Max: 1}
@@ -227,7 +228,8 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 
 // TestRetriesCountAnew: a continued run has its whole chain of retries again.
 func TestRetriesCountAnew(t *testing.T) {
-	timed(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, map[string]body{"a": fails(events.ExecFailed, "no")}, plan("p", events.Stage{Name: "done"},
 			events.Stage{Name: "a", Needs: []string{"done"}, Retry: &events.Retry{Max: 2, Interval: time.Minute, Backoff: 2}}))
 		b := w.start()
@@ -270,6 +272,7 @@ func (s *shifted) shift(by time.Duration) {
 // TestClockIsSet: nothing that waits stalls when the clock is set back, in an engine or between two; set forward, what
 // is due comes once.
 func TestClockIsSet(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		by      time.Duration
 		restart bool
@@ -279,7 +282,8 @@ func TestClockIsSet(t *testing.T) {
 		"back a year": {-365 * 24 * time.Hour, true, 3 * time.Hour}, "forward": {24 * time.Hour, false, time.Minute}, "forward and restart": {24 * time.Hour, true, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			timed(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				clock := &shifted{}
 				w := newWorld(t, nil, plan("p", events.Stage{Name: "a", Delay: time.Hour}), plan("now", events.Stage{Name: "b"}))
 				w.by = map[string]body{}

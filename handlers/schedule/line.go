@@ -170,7 +170,7 @@ func (l *Line) next() (*events.Run, int, bool) {
 	}
 	shadow := l.budget
 	var at [kindCount]cursor
-	for passed := 0; passed < maxPassed; passed++ {
+	for range maxPassed {
 		k, ok := l.first(&at)
 		if !ok {
 			break

@@ -32,7 +32,7 @@ func runOf(t testing.TB, n int, priority int, st events.Stage) *events.Run {
 }
 
 func idOf(n int) (id events.ID) {
-	binary.BigEndian.PutUint64(id[8:], uint64(n)) //nolint:gosec // small
+	binary.BigEndian.PutUint64(id[8:], uint64(n))
 	return id
 }
 
@@ -178,7 +178,6 @@ type waiter struct {
 	kind     kind
 	memory   int64
 	priority int
-	passed   int // starts of others since it was the first of all
 }
 
 // TestLineModel: whatever comes, goes and is cancelled: no budget is exceeded, nobody passes whom it takes anything from,
@@ -207,11 +206,8 @@ func TestLineModel(t *testing.T) {
 		}
 		started := func(w *waiter) {
 			for _, other := range line {
-				if before(other, w) >= 0 || other.kind == w.kind && other.memory == 0 {
-					if before(other, w) < 0 && w.memory == 0 {
-						rt.Fatalf("%d took the slot of %d, which waits for nothing else", w.number, other.number)
-					}
-					continue
+				if before(other, w) < 0 && other.kind == w.kind && other.memory == 0 {
+					rt.Fatalf("%d took the slot of %d, which waits for nothing else", w.number, other.number)
 				}
 			}
 			began(t, w.run)
@@ -281,7 +277,7 @@ func TestLineModel(t *testing.T) {
 					rt.Fatalf("%d is not served when all that ran before it has ended", first.number)
 				}
 				came++
-				small := &waiter{number: came, memory: 1, kind: processes + kind(came%2)} //nolint:gosec // 0 or 1
+				small := &waiter{number: came, memory: 1, kind: processes + kind(came%2)}
 				st := shell(1)
 				if small.kind == inside {
 					st = task(1)
