@@ -148,8 +148,7 @@ func (e *Pipelines) carry(ctx context.Context, c *Call, result *Result, child Ch
 
 // failureOr gives an error that is a failure as it is.
 func failureOr(err error, doing string) *events.Failure {
-	var f *events.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*events.Failure](err); ok {
 		return f
 	}
 	return systemFailure(doing, err)
