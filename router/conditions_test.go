@@ -11,6 +11,7 @@ import (
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/schedule"
+	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/router"
 )
@@ -319,4 +320,27 @@ func TestResumeOnce(t *testing.T) {
 	if w.begun("ok") != 1 {
 		t.Errorf("ok began %d times", w.begun("ok"))
 	}
+}
+
+// panicking are conditions that panic.
+type panicking struct{ stage.Conditions }
+
+func (panicking) When(context.Context, *stage.Attempt) events.Check { panic("boom") }
+
+// TestPoisonGivesSlotsBack: what a handler had claimed when it failed is free again.
+func TestPoisonGivesSlotsBack(t *testing.T) {
+	t.Parallel()
+	p := plan("p", events.Stage{Name: "a", Executor: "shell"}, events.Stage{Name: "b", When: "true"})
+	p.Concurrency = &events.Concurrency{Group: "g", Max: 1}
+	next := plan("next", events.Stage{Name: "a", Executor: "shell"})
+	next.Concurrency = p.Concurrency
+	w := newWorld(t, nil, p, next)
+	w.change = func(o *router.Options) { o.ProcessSlots, o.Conditions = 1, panicking{} }
+	b := w.start()
+	id := b.run("p")
+	b.ended(id, events.Failed)
+	if row := b.ends(id); row.Class != events.System {
+		t.Errorf("%+v", row)
+	}
+	b.ended(b.run("next"), events.Completed)
 }

@@ -169,6 +169,7 @@ func (u *unit) poison(l *live, e *events.Event, mark int) {
 // rollback drops the events that were appended after the mark and folds the run anew from what remains.
 func (u *unit) rollback(l *live, mark int) {
 	if len(u.batch.Events) == mark {
+		u.engine.lineUp() // a handler that failed may have claimed something
 		return
 	}
 	u.batch.Events = u.batch.Events[:mark]
