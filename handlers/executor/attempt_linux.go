@@ -340,8 +340,9 @@ func (a *attempt) finish(result *Result) *events.Failure {
 	result.Stderr = a.streams[1].capture.close()
 	result.Leftovers = len(a.leftovers)
 	var status unix.WaitStatus
+	var unknown error
 	if a.exited {
-		status, result.Usage = a.proc.wait()
+		status, result.Usage, unknown = a.proc.wait()
 	}
 	if peak := a.limits.group.peak(); peak > 0 {
 		result.Usage.MaxRSS = peak
@@ -350,25 +351,28 @@ func (a *attempt) finish(result *Result) *events.Failure {
 		return &events.Failure{Class: events.System, Actual: "pid " + strings.Join(a.stuck, ", "),
 			Reason: "processes of the stage survived KILL; the kernel holds them"}
 	}
+	if unknown != nil && a.stopped == nil { // never a success that nobody has seen
+		return &events.Failure{Class: events.Lost, Expected: "an exit status", Actual: unknown.Error(),
+			Reason: "how the stage's process ended is not known: something else has collected its exit status"}
+	}
 	failure := outcome(status, a.stopped)
 	a.limits.explain(failure, a.call, result)
 	return failure
 }
 
 // wait collects the leader, which is a zombie by now.
-func (p process) wait() (unix.WaitStatus, Usage) {
-	var status unix.WaitStatus
+func (p process) wait() (status unix.WaitStatus, usage Usage, err error) {
 	var ru, own unix.Rusage
 	read, written := moved(p.pid)
 	for {
-		if _, err := unix.Wait4(p.pid, &status, 0, &ru); !errors.Is(err, unix.EINTR) {
+		if _, err = unix.Wait4(p.pid, &status, 0, &ru); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	leaders.Delete(p.pid)
-	usage := Usage{User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano()), Read: read, Written: written}
+	usage = Usage{User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano()), Read: read, Written: written}
 	if unix.Getrusage(unix.RUSAGE_SELF, &own) == nil && ru.Maxrss > own.Maxrss {
 		usage.MaxRSS = ru.Maxrss << 10
 	}
-	return status, usage
+	return status, usage, err
 }
