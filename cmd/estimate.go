@@ -103,7 +103,7 @@ func addRun(ctx context.Context, s storage.Store, r *estimate.Run, id events.ID)
 
 func (a *app) printEstimate(e *estimate.Estimate, rate string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n", a.paint(bold, line(e.Pipeline)), a.say.T("estimate.runs", lang.Data{"Runs": e.Runs, "Completed": e.Samples}))
+	fmt.Fprintf(&b, "%s  %s\n", a.paint(bold, line(e.Pipeline)), a.say.T("estimate.runs", lang.Data{"N": e.Runs, "Completed": e.Samples}))
 	if e.Samples > 0 {
 		fmt.Fprintln(&b, a.say.T("estimate.took", lang.Data{"P50": a.interval(e.Duration.P50, seconds), "P95": a.interval(e.Duration.P95, seconds),
 			"P99": a.interval(e.Duration.P99, seconds), "Sure": a.sure(e.Samples, e.Sure)}))

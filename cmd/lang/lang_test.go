@@ -46,6 +46,9 @@ func TestLanguagesHaveTheSameMessages(t *testing.T) {
 		if a, b := placeholders(m.Other), placeholders(other.Other); !slices.Equal(a, b) {
 			t.Errorf("%s: placeholders %v in English, %v in Chinese", id, a, b)
 		}
+		if m.One == "" && slices.Contains(placeholders(m.Other), "N") {
+			t.Errorf("%s: counts something and has no form for one", id)
+		}
 		if m.One != "" && !slices.Equal(placeholders(m.One), placeholders(m.Other)) {
 			t.Errorf("%s: placeholders of the plural forms differ", id)
 		}
