@@ -116,8 +116,7 @@ func (h *Handler) admit(r *events.Run, e *events.Event) bool {
 func (h *Handler) ready(r *events.Run, i int, e *events.Event) {
 	st, s := r.StageOf(i), &r.Stages[i]
 	if done := h.done(r, i); done != nil {
-		h.start(r, i, e)
-		e.Data.Worker, e.Data.Items, e.Data.Blob, e.Data.Count = "", done.Items, done.Blob, done.Count
+		h.startAlone(r, i, e, Items{List: done.Items, Blob: done.Blob, Count: done.Count})
 		return
 	}
 	broken := false
@@ -131,16 +130,13 @@ func (h *Handler) ready(r *events.Run, i int, e *events.Event) {
 	}
 	switch {
 	case s.First > 0: // of a run that was continued: its instances are those that it has
-		h.start(r, i, e)
-		e.Data.Worker, e.Data.Items, e.Data.Blob, e.Data.Count = "", s.Items.Items, s.Items.Blob, s.Items.Count
+		h.startAlone(r, i, e, Items{List: s.Items.Items, Blob: s.Items.Blob, Count: s.Items.Count})
 		return
 	case !broken && st.Foreach != "" && s.Item == 0:
 		items := h.Conditions.Items(r, i)
 		e.Data.Checks = append(e.Data.Checks, items.Check)
 		if items.Check.Error == "" {
-			h.start(r, i, e)
-			e.Data.Worker = "" // it has no body
-			e.Data.Items, e.Data.Blob, e.Data.Count = items.List, items.Blob, items.Count
+			h.startAlone(r, i, e, items)
 			return
 		}
 	case !broken && st.Executor == "approval":
@@ -200,6 +196,13 @@ func (h *Handler) start(r *events.Run, i int, e *events.Event) {
 	e.Type = events.StageStarted
 	e.Data.Attempt = r.Stages[i].Attempt + 1
 	e.Data.Worker = h.Worker
+}
+
+// startAlone records the start of a stage that no worker carries out: a foreach stage, with its items, or one that has its
+// outputs already.
+func (h *Handler) startAlone(r *events.Run, i int, e *events.Event, items Items) {
+	h.start(r, i, e)
+	e.Data.Worker, e.Data.Items, e.Data.Blob, e.Data.Count = "", items.List, items.Blob, items.Count
 }
 
 // Dispatch is the Watermill handler of stage.queued, stage.retry_scheduled, stage.approved and stage.rejected: the stage
