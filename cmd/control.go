@@ -45,9 +45,13 @@ func (n *node) StartRun(ctx context.Context, r web.StartRequest) (trigger.Receip
 		return trigger.Receipt{}, err
 	}
 	if own {
-		return n.acceptOnce(ctx, plan, d)
+		d.Plan, d.Refused = plan, refusalOf(plan)
 	}
-	return n.Accept(ctx, d)
+	receipt, err := n.engine.Accept(ctx, d)
+	if errors.Is(err, router.ErrPlan) {
+		err = &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitInvalid, "E_PLAN", err}}
+	}
+	return receipt, err
 }
 
 // attach gives the delivery its input: as a file when the plan reads trigger.file, else as the body. A sample is cut here,
@@ -106,7 +110,7 @@ func problemLine(p configs.Problem) string {
 	return text
 }
 
-// planFor gives the plan that came with a request, or the registered one; own says that they are not the same.
+// planFor gives the plan that came with a request, which is the run's own then, or the registered one.
 func (n *node) planFor(r web.StartRequest) (plan *events.Plan, own bool, err error) {
 	if len(r.Plan) == 0 {
 		if known, ok := n.pipeline(r.Pipeline); ok {
@@ -117,43 +121,14 @@ func (n *node) planFor(r web.StartRequest) (plan *events.Plan, own bool, err err
 	if plan, err = events.DecodePlan(r.Plan); err != nil {
 		return nil, false, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitInvalid, "E_PLAN", err}}
 	}
-	known, ok := n.pipeline(plan.Pipeline)
-	if !ok {
-		return plan, true, nil
-	}
-	given, errGiven := plan.Encode()
-	kept, errKept := known.Plan.Encode()
-	return plan, !bytes.Equal(given, kept), errors.Join(errGiven, errKept)
+	return plan, true, nil
 }
 
 func (n *node) pipeline(name string) (router.Pipeline, bool) {
-	n.gate.RLock()
-	defer n.gate.RUnlock()
+	n.naming.Lock()
+	defer n.naming.Unlock()
 	p, ok := n.pipelines[name]
 	return p, ok
-}
-
-// Accept implements trigger.Inbox for webhooks and dropped files: a delivery never meets a plan that stands in for the
-// registered one for the time of one other delivery.
-func (n *node) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Receipt, error) {
-	n.gate.RLock()
-	defer n.gate.RUnlock()
-	return n.engine.Accept(ctx, d)
-}
-
-// acceptOnce takes a delivery for a plan of its own and leaves what is registered as it was.
-func (n *node) acceptOnce(ctx context.Context, plan *events.Plan, d *trigger.Delivery) (trigger.Receipt, error) {
-	r := router.Pipeline{Plan: plan, Refusal: refusalOf(plan)}
-	n.gate.Lock()
-	defer n.gate.Unlock()
-	if err := n.engine.Register(r); err != nil {
-		return trigger.Receipt{}, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitInvalid, "E_PLAN", err}}
-	}
-	receipt, err := n.engine.Accept(ctx, d)
-	if known, ok := n.pipelines[plan.Pipeline]; ok {
-		err = errors.Join(err, n.engine.Register(known))
-	}
-	return receipt, err
 }
 
 // Ready implements web.Control.

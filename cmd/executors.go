@@ -4,7 +4,25 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/apollo-11/apollo/handlers/executor"
 )
+
+// settings are what the executors of a data directory are told.
+func (n *node) settings(allow []string) executor.Settings {
+	build, _ := version()
+	return executor.Settings{Owner: n.dir, Spare: filepath.Join(n.dir, "work", ".spare"), Tasks: n.app.tasks, Runs: n, Files: n.artifacts,
+		HTTPAllow: allow, Version: build, Cache: filepath.Join(n.dir, "cache"), Pip: pipSettings(n.app.env), ContainerHost: containerHost(n.app.env)}
+}
+
+// executors gives those of this build and of the plug-ins by name.
+func (a *app) executors(s executor.Settings) map[string]executor.Executor {
+	byName := map[string]executor.Executor{}
+	for _, x := range append(executor.Builtin(s), a.pluginSet().Executors(s)...) {
+		byName[x.Spec().Name] = x
+	}
+	return byName
+}
 
 // containerHost gives the container engine to use: the one that is set, else the first of the usual sockets that is there.
 func containerHost(env func(string) string) string {

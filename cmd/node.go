@@ -42,7 +42,7 @@ type node struct {
 	reaping   sync.WaitGroup
 	unreap    context.CancelFunc
 
-	gate      sync.RWMutex // held for writing while a plan stands in for a registered one
+	naming    sync.Mutex // guards pipelines
 	pipelines map[string]router.Pipeline
 }
 
@@ -87,21 +87,16 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	}
 	poolRandomness()
 	debug.SetGCPercent(gcPercent)
-	owner := dir
-	executors := map[string]executor.Executor{}
-	build, _ := version()
-	host := containerHost(a.env)
-	settings := executor.Settings{Owner: owner, Spare: filepath.Join(dir, "work", ".spare"), Tasks: a.tasks, Runs: n, Files: n.artifacts,
-		HTTPAllow: allow, Version: build, Cache: filepath.Join(dir, "cache"), Pip: pipSettings(a.env), ContainerHost: host}
-	for _, x := range append(executor.Builtin(settings), a.pluginSet().Executors(settings)...) {
-		executors[x.Spec().Name] = x
-	}
-	runner := &stage.Steps{Artifacts: n.artifacts, Executors: executors, WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
+	settings := n.settings(allow)
+	runner := &stage.Steps{Artifacts: n.artifacts, Executors: a.executors(settings), WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
 		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
 	_, stages := a.budget()
-	o := router.Options{Budget: stages, MaxRuns: int(min(a.maxRuns, math.MaxInt32)), Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Clock: time.Now, NewID: newID, Logger: logger,
-		Owner:       fmt.Sprintf("pid-%d", os.Getpid()),
-		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) { return killOrphans(ctx, owner, host, logger) }}
+	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts},
+		Clock: time.Now, NewID: newID, Logger: logger, Owner: fmt.Sprintf("pid-%d", os.Getpid()),
+		Budget: stages, MaxRuns: int(min(a.maxRuns, math.MaxInt32)),
+		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) {
+			return killOrphans(ctx, settings.Owner, settings.ContainerHost, logger)
+		}}
 	if a.tune != nil {
 		a.tune(runner, &o)
 	}
@@ -193,8 +188,8 @@ func (n *node) register(p *configs.Pipeline) error {
 		r.Missing = &trigger.Refusal{Code: "E_PARAM", Reason: problems[0].Message}
 	}
 	r.Refusal = refusalOf(plan)
-	n.gate.Lock()
-	defer n.gate.Unlock()
+	n.naming.Lock()
+	defer n.naming.Unlock()
 	if err := n.engine.Register(r); err != nil {
 		return err
 	}

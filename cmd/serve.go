@@ -102,7 +102,7 @@ func (a *app) onlyLoopback(listen string) error {
 }
 
 func (s *server) start(ctx context.Context, listen string) error {
-	s.hooks = trigger.NewHooks(s.node, s.app.secrets(s.dir), time.Now, s.logger)
+	s.hooks = trigger.NewHooks(s.engine, s.app.secrets(s.dir), time.Now, s.logger)
 	watch := s.load()
 	if err := s.engine.Start(ctx); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *server) load() (watch []*trigger.Watcher) {
 }
 
 func (s *server) watcher(pipeline string, t events.FileTrigger) *trigger.Watcher {
-	w := &trigger.Watcher{Pipeline: pipeline, Trigger: t, Inbox: s.node, Sealer: sealer{s.node}, Clock: time.Now, Logger: s.logger}
+	w := &trigger.Watcher{Pipeline: pipeline, Trigger: t, Inbox: s.engine, Sealer: sealer{s.node}, Clock: time.Now, Logger: s.logger}
 	digest := events.DigestOf([]byte(pipeline + "\x00" + t.Watch)).String()
 	dir := filepath.Join(s.dir, "watch")
 	err := os.MkdirAll(dir, 0o700)

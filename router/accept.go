@@ -26,6 +26,9 @@ type accepted struct {
 	err     error
 }
 
+// ErrPlan says that the plan that a delivery brings is none.
+var ErrPlan = errors.New("the plan cannot be run")
+
 // Accept stores a delivery and decides its fate. It returns once both are durable; trigger.ErrBusy, ErrFull and
 // ErrClosed say that nothing was stored. It implements trigger.Inbox.
 func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Receipt, error) {
@@ -39,7 +42,7 @@ func (e *Engine) Accept(ctx context.Context, d *trigger.Delivery) (trigger.Recei
 			return trigger.Receipt{}, err
 		}
 		if a.own, err = freeze(Pipeline{Plan: d.Plan}, b); err != nil {
-			return trigger.Receipt{}, err
+			return trigger.Receipt{}, fmt.Errorf("%w: %w", ErrPlan, err)
 		}
 	}
 	if len(d.Body) > events.MaxInline {
