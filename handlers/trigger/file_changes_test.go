@@ -299,10 +299,7 @@ func TestEmptyFile(t *testing.T) {
 	f.taken(f.in.next(t), "later.csv", "now it has bytes")
 	f.look("empty.csv")
 	f.write("empty.csv", "after all")
-	f.look("empty.csv")
-	f.clock.advance(10 * time.Second)
-	f.look("empty.csv")
-	f.taken(f.in.next(t), "empty.csv", "after all")
+	f.taken(f.settles("empty.csv"), "empty.csv", "after all")
 	f.stop()
 	require.Len(t, f.in.all(), 3, "refused once")
 }

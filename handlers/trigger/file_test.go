@@ -97,6 +97,23 @@ func (f *folder) look(name string) {
 	}
 }
 
+// settles lets time pass until the file is taken. The watcher may look at it only once it has taken in the result of
+// something that was before, and then the file has stood still from that moment on.
+func (f *folder) settles(name string) *Delivery {
+	f.tb.Helper()
+	for deadline := time.After(patience); ; {
+		f.look(name)
+		select {
+		case d := <-f.in.arrived:
+			return d
+		case <-deadline:
+			require.FailNow(f.tb, "the file is not taken")
+		default:
+			f.clock.advance(time.Second)
+		}
+	}
+}
+
 func (f *folder) write(name, content string) {
 	f.tb.Helper()
 	file, err := os.OpenFile(filepath.Join(f.dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
