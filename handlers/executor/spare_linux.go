@@ -118,12 +118,25 @@ func untouched(path string) bool {
 		return false
 	}
 	var buf [1024]byte
-	n, err := unix.ReadDirent(fd, buf[:])
-	if err != nil {
-		return false
+	return holdsNothing(fd, buf[:])
+}
+
+// holdsNothing reads a directory to its end: when a signal comes, as the runtime sends them all the time, the kernel gives
+// what it has read so far, which may be no more than the directory itself and the one above.
+func holdsNothing(fd int, buf []byte) bool {
+	for {
+		switch n, err := unix.ReadDirent(fd, buf); {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return false
+		case n == 0:
+			return true
+		default:
+			if _, entries, _ := unix.ParseDirent(buf[:n], -1, nil); entries > 0 {
+				return false
+			}
+		}
 	}
-	_, entries, _ := unix.ParseDirent(buf[:n], -1, nil)
-	return entries == 0
 }
 
 // nextDir reserves a name for one more directory; empty when there are enough.
