@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -188,6 +189,9 @@ func (e *Pipelines) place(ctx context.Context, c *Call, d events.Digest, path st
 	root, err := os.OpenRoot(out)
 	if err != nil {
 		return err
+	}
+	if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // an engine that died may have come this far
+		return errors.Join(err, root.Close())
 	}
 	return errors.Join(e.files.CopyTo(ctx, d, root, path), root.Close())
 }
