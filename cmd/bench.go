@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,12 @@ func (a *app) benchCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "bench", Args: a.arguments(0, 0)}, "bench")
 	quick := c.Flags().Bool("quick", false, "flag.quick")
 	only := c.Flags().String("only", "", "flag.only")
-	c.RunE = func(c *cobra.Command, _ []string) error { return a.bench(c.Context(), *quick, *only) }
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *only != "" && !slices.Contains(bench.Groups(), *only) {
+			return a.choice("--only", *only, strings.Join(bench.Groups(), ", "))
+		}
+		return a.bench(c.Context(), *quick, *only)
+	}
 	return c
 }
 

@@ -20,7 +20,7 @@ import (
 // Options are what a measurement needs from the program around it.
 type Options struct {
 	Quick bool
-	Only  string // measure only figures whose group holds this text
+	Only  string // measure only this one of Groups
 	Dir   string // on the disk to be measured; everything is made below it
 	// Child gives the command of this program with arguments: a subject, or a server.
 	Child func(ctx context.Context, args ...string) *exec.Cmd
@@ -82,13 +82,22 @@ func groups() []group {
 	}
 }
 
+// Groups gives the names of the groups of figures, in the order of the measurement.
+func Groups() []string {
+	var names []string
+	for _, g := range groups() {
+		names = append(names, g.name)
+	}
+	return names
+}
+
 // Run measures every group and gives the report. A figure that could not be taken is an error.
 func Run(ctx context.Context, o Options) (Report, error) {
 	m := &meter{Options: o}
 	r := Report{Machine: machine()}
 	var errs []error
 	for _, g := range groups() {
-		if o.Only != "" && !strings.Contains(g.name, o.Only) {
+		if o.Only != "" && g.name != o.Only {
 			continue
 		}
 		o.Tell(g.name)
