@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,37 +20,10 @@ func TestCase_P1(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			pids := trace(t)
-			s := newSite(t, "p1", `name: p1
-stages:
-  tree:
-    run: |
-      trap '' TERM
-      setsid sleep 301 &
-      echo $! >> "$PIDS"
-      (trap '' TERM; sleep 302) &
-      echo $! >> "$PIDS"
-      echo $$ >> "$PIDS"
-      wait
-      while :; do sleep 303; done
-    env: {PIDS: "`+pids+`"}
-    timeout: `+c.timeout+`
-    grace: 300ms
-  never:
-    needs: [tree]
-    run: echo never
-`)
+			s := newSite(t, "p1", treePipeline("p1", pids, c.timeout))
 			s.serve()
 			run := s.detach("p1")
-			var tree []int
-			eventually(t, "three processes", func() bool {
-				b, _ := os.ReadFile(pids)
-				tree = nil
-				for f := range strings.FieldsSeq(string(b)) {
-					pid, _ := strconv.Atoi(f)
-					tree = append(tree, pid)
-				}
-				return len(tree) == 3 && strings.HasSuffix(string(b), "\n")
-			})
+			tree := treeOf(t, pids)
 			if c.name == "cancel" {
 				s.must("cancel", run)
 			}

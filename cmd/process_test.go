@@ -289,6 +289,45 @@ func trace(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "trace")
 }
 
+// treePipeline is a pipeline whose first stage is three processes that do not heed SIGTERM, one of them in a session of its
+// own. Each writes its id into pids. The stage after it must never start.
+func treePipeline(name, pids, timeout string) string {
+	return "name: " + name + `
+stages:
+  tree:
+    run: |
+      trap '' TERM
+      setsid sleep 301 &
+      echo $! >> "$PIDS"
+      (trap '' TERM; sleep 302) &
+      echo $! >> "$PIDS"
+      echo $$ >> "$PIDS"
+      wait
+      while :; do sleep 303; done
+    env: {PIDS: "` + pids + `"}
+    timeout: ` + timeout + `
+    grace: 300ms
+  never:
+    needs: [tree]
+    run: echo never
+`
+}
+
+// treeOf waits for the three processes of treePipeline and gives their ids.
+func treeOf(t *testing.T, pids string) (tree []int) {
+	t.Helper()
+	eventually(t, "three processes", func() bool {
+		b, _ := os.ReadFile(pids)
+		tree = nil
+		for f := range strings.FieldsSeq(string(b)) {
+			pid, _ := strconv.Atoi(f)
+			tree = append(tree, pid)
+		}
+		return len(tree) == 3 && strings.HasSuffix(string(b), "\n")
+	})
+	return tree
+}
+
 func pidOf(t *testing.T, path string) int {
 	t.Helper()
 	pid := 0

@@ -256,34 +256,10 @@ stages:
 func TestCancelOfADeadEngine(t *testing.T) {
 	t.Parallel()
 	pids := trace(t)
-	s := newSite(t, "dead", `name: dead
-stages:
-  tree:
-    run: |
-      trap '' TERM
-      setsid sleep 301 &
-      echo $! >> "$PIDS"
-      (trap '' TERM; sleep 302) &
-      echo $! >> "$PIDS"
-      echo $$ >> "$PIDS"
-      wait
-      while :; do sleep 303; done
-    env: {PIDS: "`+pids+`"}
-    grace: 300ms
-  never: {needs: [tree], run: "true"}
-`)
+	s := newSite(t, "dead", treePipeline("dead", pids, "5m"))
 	s.serve()
 	run := s.detach("dead")
-	var tree []int
-	eventually(t, "three processes", func() bool {
-		b, _ := os.ReadFile(pids)
-		tree = nil
-		for f := range strings.FieldsSeq(string(b)) {
-			pid, _ := strconv.Atoi(f)
-			tree = append(tree, pid)
-		}
-		return len(tree) == 3 && strings.HasSuffix(string(b), "\n")
-	})
+	tree := treeOf(t, pids)
 	s.kill()
 	if !slices.ContainsFunc(tree, alive) {
 		t.Fatal("the tree ended with its engine: the case cannot be tested")
