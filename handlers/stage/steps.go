@@ -119,7 +119,7 @@ func execute(_ context.Context, s *Steps, w *work) (failure *events.Failure) {
 		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_PLUGIN_MISSING: no plug-in %q is loaded here; apollo plugin list shows which are, and why one was skipped", w.Stage.Executor)}
 	}
 	if ex == nil {
-		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_NOT_YET: this build has no executor %q", w.Stage.Executor)}
+		return &events.Failure{Class: events.System, Reason: fmt.Sprintf("E_INTERNAL: the executor %q was not handed to this engine", w.Stage.Executor)}
 	}
 	began := time.Now()
 	w.result, failure = ex.Execute(w.whole, &w.call)

@@ -296,7 +296,7 @@ func TestPluginOfAStage(t *testing.T) {
 		t.Errorf("%+v", out.Failure)
 	}
 	out = b.Run(context.Background(), attempt(&events.Stage{Executor: "container"}))
-	if out.Failure == nil || !strings.HasPrefix(out.Failure.Reason, "E_NOT_YET: ") {
+	if out.Failure == nil || !strings.HasPrefix(out.Failure.Reason, "E_INTERNAL: ") {
 		t.Errorf("%+v", out.Failure)
 	}
 }
