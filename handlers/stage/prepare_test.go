@@ -154,7 +154,7 @@ func TestWhatCannotBePrepared(t *testing.T) {
 			class: events.BadInput, pointer: "/env/LONG", reason: "too long"},
 		"a secret that is not there": {stage: events.Stage{Secrets: map[string]string{"TOKEN": "secret://api"}},
 			class: events.BadInput, pointer: "/secrets/TOKEN", reason: "no secret secret://api"},
-		"an executor that is not there": {stage: events.Stage{Executor: "container"}, class: events.System, reason: `E_NOT_YET: this build has no executor "container"`},
+		"an executor that is not there": {stage: events.Stage{Executor: "container"}, class: events.System, reason: `E_INTERNAL: the executor "container" was not handed to this engine`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
