@@ -97,7 +97,7 @@ func scanPages(ctx context.Context, s *sqlite.Store, empty <-chan []storage.Reco
 
 func (l *logReplay) step(ctx context.Context, e *storage.Sealed) error {
 	l.events++
-	if e.Type <= events.DeliveryIgnored {
+	if e.Type <= events.DeliveryImported {
 		return nil
 	}
 	p, known := l.runs[e.Stream]

@@ -13,7 +13,8 @@ var (
 	deliveryFields = []string{"pipeline", "params", "kind", "trigger", "key", "headers", "body", "blob", "size", "file", "traceparent"}
 	failureFields  = []string{"reason", "class", "pointer", "expected", "actual", "exit", "signal", "evidence"}
 	resultFields   = []string{"stage", "item", "attempt", "token", "worker", "duration", "outputs", "checks", "segments", "stdout", "stderr",
-		"usage", "io", "leftovers", "pins"}
+		"usage", "io", "leftovers", "pins", "pinned", "pinned_at", "machine", "isolation", "accesses", "stdout_digest", "stderr_digest", "shared", "hermetic",
+		"cached_from"}
 	attemptFields = with(resultFields, failureFields...)
 )
 
@@ -31,8 +32,10 @@ func Catalogue() []Spec {
 		{DeliveryHeld, "A delivery is kept until its pipeline is unpaused.", with(deliveryFields, "reason")},
 		{DeliveryReleased, "A delivery that was held became a run.", []string{"run", "reason"}},
 		{DeliveryIgnored, "A delivery was understood and not wanted; reason says why.", with(deliveryFields, "code", "reason")},
+		{DeliveryImported, "The delivery came with a run from another store: its key is nobody's here.", []string{"run", "reason", "actor"}},
 		{RunCreated, "A run exists, with its frozen plan and every pin.", []string{"pipeline", "plan", "params", "kind", "trigger",
-			"delivery", "traceparent", "forked_from", "from", "sample", "group", "parent", "depth", "pins"}},
+			"delivery", "traceparent", "forked_from", "from", "sample", "group", "parent", "depth", "pins", "reason",
+			"logical_time", "seed"}},
 		{RunStarted, "The run's first stages may go.", nil},
 		{RunCompleted, "Every stage has ended and none has failed that must not.", nil},
 		{RunFailed, "Every stage has ended and one has failed; stage, class and reason are those of the first that did. With class " +
@@ -41,9 +44,14 @@ func Catalogue() []Spec {
 		{RunCancelled, "No stage is open any more after a cancel request.", []string{"reason", "class"}},
 		{RunResumed, "A failed run goes on: every stage that has not completed is pending again.", []string{"reason", "actor"}},
 		{RunQueued, "The run has to wait for what waits_for says; reason has the numbers.", []string{"waits_for", "reason"}},
+		{RunImported, "The run came from another store, as it is; nothing of it ran here. Reason names the file.", []string{"reason", "actor", "blob", "machine"}},
+		{RunVerified, "The run's stages were executed again from their recorded inputs: verdict and stage say what came of it.",
+			[]string{"verdict", "stage", "item", "factor", "count", "machine", "reason", "actor"}},
+		{RunPruned, "Artifacts that only this run needed were removed; count and size say how much.", []string{"count", "size", "reason", "actor"}},
 		{StageQueued, "The stage is ready and waits for what waits_for says.", []string{"stage", "item", "waits_for", "due", "checks", "reason"}},
 		{StageStarted, "A worker has claimed the stage. The event's sequence is the fencing token of the attempt. With items it is " +
-			"a foreach stage, which only waits for its instances.", []string{"stage", "item", "attempt", "worker", "lease", "checks", "items", "blob", "count"}},
+			"a foreach stage, which only waits for its instances.", []string{"stage", "item", "attempt", "worker", "lease", "checks", "items", "blob", "count",
+			"cached_from", "pinned", "pinned_at"}},
 		{StageSegmentRecorded, "The running attempt named a part of its time.", []string{"stage", "attempt", "token", "segments"}},
 		{StageCompleted, "The attempt succeeded: its outputs are sealed.", resultFields},
 		{StageFailed, "The last attempt failed; no other follows.", attemptFields},
@@ -56,6 +64,10 @@ func Catalogue() []Spec {
 		{StageApproved, "Somebody approved what waits for an approval.", []string{"stage", "item", "actor", "reason", "answer"}},
 		{StageRejected, "Somebody refused what waits for an approval.", []string{"stage", "item", "actor", "reason", "answer"}},
 		{StageLateResult, "A result came for an attempt that was over already. It is kept and changes nothing.", attemptFields},
+		{StageVerified, "The stage was executed again from its recorded inputs; verdict, factor and role say what came of it.",
+			[]string{"stage", "item", "attempt", "verdict", "factor", "role", "expected", "actual", "times", "isolation", "machine", "reason", "evidence"}},
+		{StageIrreproducibleFound, "The stage gave another result than an earlier attempt with the same stage key did: expected and actual are the digests.",
+			[]string{"stage", "item", "attempt", "pinned_at", "role", "expected", "actual", "run", "reason"}},
 		{ArtifactStored, "Bytes were put into the artifact store from outside a run.", []string{"blob", "size", "file"}},
 		{AlertRaised, "Something needs a person.", []string{"pipeline", "run", "stage", "class", "code", "reason", "key"}},
 		{AlertDelivered, "An alert reached a channel.", []string{"key", "trigger"}},

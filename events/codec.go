@@ -79,10 +79,26 @@ var dataFields = []field{
 	jsonField(77, func(d *Data) *json.RawMessage { return &d.Answer }),
 	textField(79, func(d *Data) *string { return &d.Actor }),
 	partField(81, func(d *Data) *IO { return &d.IO }, appendIO, readIO),
+	jsonField(83, func(d *Data) *json.RawMessage { return &d.Pinned }),
+	digestField(85, func(d *Data) *Digest { return &d.PinnedAt }),
+	digestField(87, func(d *Data) *Digest { return &d.Machine }),
+	idField(89, func(d *Data) *ID { return &d.Cached }),
+	listField(91, func(d *Data) *[]Pair { return &d.Accesses }, appendPair, readPair, exactPair),
+	textField(93, func(d *Data) *string { return &d.Isolation }),
+	digestField(95, func(d *Data) *Digest { return &d.Out }),
+	digestField(97, func(d *Data) *Digest { return &d.Err }),
+	int64Field(98, func(d *Data) *int64 { return &d.Logical }),
+	uintField(100, func(d *Data) *uint64 { return &d.Seed }),
+	intField(102, func(d *Data) *int { return &d.Shared }),
+	textField(103, func(d *Data) *string { return &d.Verdict }),
+	textField(105, func(d *Data) *string { return &d.Factor }),
+	textField(107, func(d *Data) *string { return &d.Role }),
+	intField(108, func(d *Data) *int { return &d.Times }),
+	intField(110, func(d *Data) *int { return &d.Hermetic }),
 }
 
 // lastField is the highest number that this build knows; unknown fields lie above it.
-const lastField = 81
+const lastField = 110
 
 var fieldByNumber = indexFields()
 

@@ -60,7 +60,23 @@ type Data struct {
 	Answer    json.RawMessage `json:"answer,omitempty"`    // object: the form as the person who approved filled it in
 	Actor     string          `json:"actor,omitempty"`     // who approved, rejected or opened a gate
 	IO        IO              `json:"io,omitzero"`
-	Unknown   []byte          `json:"-"` // encoded fields of a newer build
+	Pinned    json.RawMessage `json:"pinned,omitempty"`       // object: what the attempt's result depends on; the SHA-256 of these bytes is the stage key
+	PinnedAt  Digest          `json:"pinned_at,omitzero"`     // the stage key, when the document is so long that it is an artifact
+	Machine   Digest          `json:"machine,omitzero"`       // artifact: what the attempt ran on, which is no part of the key
+	Cached    ID              `json:"cached_from,omitzero"`   // run whose result with the same stage key was taken over
+	Accesses  []Pair          `json:"accesses,omitempty"`     // what the attempt did beside its declarations: name is read, list, write, execute, connect or leave
+	Isolation string          `json:"isolation,omitempty"`    // level that was reached: env, landlock, landlock+seccomp, container
+	Out       Digest          `json:"stdout_digest,omitzero"` // of all that was written to it, after masking
+	Err       Digest          `json:"stderr_digest,omitzero"` // likewise
+	Logical   int64           `json:"logical_time,omitempty"` // Unix nanoseconds: the run's time for its stages, when it is not that of its creation
+	Seed      uint64          `json:"seed,omitempty"`         // of the run, when it does not follow from its id
+	Shared    int             `json:"shared,omitempty"`       // 1: other runs may take the result over
+	Verdict   string          `json:"verdict,omitempty"`      // reproduced, nondeterministic, depends_on, not_verifiable, skipped; of a run: reproduced, differs, incomplete
+	Factor    string          `json:"factor,omitempty"`       // what the result depends on, as timezone
+	Role      string          `json:"role,omitempty"`         // of the output that differs first
+	Times     int             `json:"times,omitempty"`        // executions that were compared
+	Hermetic  int             `json:"hermetic,omitempty"`     // 1: nothing that was not declared could be reached
+	Unknown   []byte          `json:"-"`                      // encoded fields of a newer build
 }
 
 // Pair is a name and a value; lists of pairs are sorted by name.
@@ -112,6 +128,14 @@ type Check struct {
 	Inputs json.RawMessage `json:"inputs,omitempty"` // object: each path that it reads, with its value
 	Level  string          `json:"level,omitempty"`  // warning: it does not fail the stage
 	Error  string          `json:"error,omitempty"`  // why it could not be evaluated
+}
+
+// StageKey gives the digest of the attempt's pins document; zero when it has none.
+func (d *Data) StageKey() Digest {
+	if !d.PinnedAt.IsZero() || len(d.Pinned) == 0 {
+		return d.PinnedAt
+	}
+	return DigestOf(d.Pinned)
 }
 
 // MaxInline is the size in bytes up to which a body or value travels inside an event; more is an artifact.

@@ -51,7 +51,7 @@ func (d *Data) inexact() (encoded []byte) {
 // image gives what JSON can show of the data: texts with U+FFFD where they are not UTF-8, without broken raw JSON.
 func (d *Data) image() (image Data, err error) {
 	shown := *d
-	for _, raw := range []*json.RawMessage{&shown.Params, &shown.Items, &shown.Answer} {
+	for _, raw := range []*json.RawMessage{&shown.Params, &shown.Items, &shown.Answer, &shown.Pinned} {
 		if !exactJSON(*raw) {
 			*raw = nil
 		}

@@ -27,7 +27,8 @@ const MaxItems = 100_000
 // claim.
 func (r *Run) stageGuard(e *Event, i int) string {
 	s := &r.Stages[i]
-	if e.Type == StageLateResult {
+	switch e.Type {
+	case StageLateResult, StageVerified, StageIrreproducibleFound:
 		return ""
 	}
 	if r.State.Terminal() {

@@ -116,8 +116,19 @@ type Stage struct {
 	Resources *Resources        `json:"resources,omitempty"`
 	Reconcile []Reconcile       `json:"reconcile,omitempty"`
 	Gate      []Gate            `json:"gate,omitempty"`
-	Isolation string            `json:"isolation,omitempty"` // off, observe, enforce
-	Network   string            `json:"network,omitempty"`   // none, allow
+	Isolation string            `json:"isolation,omitempty"`     // off, observe, enforce
+	Require   string            `json:"require,omitempty"`       // level that isolation has to reach: env, landlock, landlock+seccomp, container; empty is what the mode needs
+	Readable  []string          `json:"readable,omitempty"`      // absolute paths that an isolated stage may read beside its inputs, unpinned
+	Network   string            `json:"network,omitempty"`       // none, allow; empty is not said: it is allowed, and verify does without
+	Clock     string            `json:"clock,omitempty"`         // fixed: the same logical time and seed in every run; empty is the run's
+	Same      *bool             `json:"deterministic,omitempty"` // what the author says of it; nil is nothing
+	Compare   *Compare          `json:"compare,omitempty"`
+}
+
+// Compare says what counts when two results of a stage are compared.
+type Compare struct {
+	Ignore    []string `json:"ignore,omitempty"`    // roles of outputs that may differ, sorted
+	Normalise string   `json:"normalise,omitempty"` // shell command that turns an output on its standard input into what is compared
 }
 
 // Input is one role that a stage reads.
@@ -127,9 +138,11 @@ type Input struct {
 	Expr     bool   `json:"expr,omitempty"`   // From is the inside of ${{ }}
 	Format   string `json:"format,omitempty"` // csv, json; empty is bytes
 	Contract string `json:"contract,omitempty"`
+	File     string `json:"file,omitempty"` // absolute path of a file or directory on the machine, taken in when the attempt begins; From is empty
 }
 
-// Output is one role that a stage writes: a file below its out directory when Path is set, else a small value.
+// Output is one role that a stage writes: a file below its out directory when Path is set, a directory when Path ends with
+// a slash, else a small value.
 type Output struct {
 	Role     string          `json:"role"`
 	Path     string          `json:"path,omitempty"`
@@ -137,6 +150,7 @@ type Output struct {
 	Contract string          `json:"contract,omitempty"`
 	Schema   json.RawMessage `json:"schema,omitempty"`   // JSON Schema of a value output
 	Optional bool            `json:"optional,omitempty"` // a missing file or value is no failure
+	Key      []string        `json:"key,omitempty"`      // columns by which rows of a table are compared
 }
 
 // Retry says when a failed attempt is tried again. A stage without one is never retried, except after a lost worker.

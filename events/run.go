@@ -2,6 +2,8 @@ package events
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 )
 
@@ -33,6 +35,12 @@ type Run struct {
 	Parent   ID      // run whose stage started this one
 	Depth    int     // runs above this one
 	From     string  // of a rerun: the stage from which everything runs anew
+	Logical  int64   // the run's time for its stages
+	Seed     uint64  // of the run: stages derive theirs from it
+	Imported int64   // when it came from another store
+	Pruned   int64   // when artifacts of its own were removed
+	Verified int     // verifications that reproduced it
+	Findings int     // stages that gave two results for one stage key
 	Stages   []Stand // those of the plan in its order, then the instances of foreach stages in the order of their making
 
 	cancelRequested bool
@@ -120,6 +128,14 @@ func (r *Run) Apply(e *Event) error {
 	case RunResumed:
 		r.Since = e.Time
 		r.resume()
+	case RunImported:
+		r.Imported = e.Time
+	case RunPruned:
+		r.Pruned = e.Time
+	case RunVerified:
+		if e.Data.Verdict == "reproduced" {
+			r.Verified++
+		}
 	default:
 		r.Ended, r.Waits = e.Time, ""
 		r.Class, r.Reason, r.Culprit = e.Data.Class, e.Data.Reason, e.Data.Stage
@@ -137,6 +153,13 @@ func (r *Run) create(e *Event) {
 	r.Delivery, r.Forked, r.From, r.Sample = d.Delivery, d.Forked, d.From, d.Sample
 	r.Kind, r.Trigger, r.Params, r.Trace = d.Kind, d.Trigger, d.Params, d.Trace
 	r.Group, r.Parent, r.Depth = d.Group, d.Parent, d.Depth
+	r.Logical, r.Seed = d.Logical, d.Seed
+	if r.Logical == 0 {
+		r.Logical = e.Time
+	}
+	if r.Seed == 0 {
+		r.Seed = SeedOf(e.Stream[:])
+	}
 	stages := r.Graph.Plan.Stages
 	r.Stages, r.open = make([]Stand, len(stages)), len(stages)
 	for i := range stages {
@@ -190,6 +213,17 @@ func (r *Run) pending(stages []string, state State) (n int32) {
 		}
 	}
 	return n
+}
+
+// SeedOf derives a seed from the parts of a name, as a run's from its id, and a stage's from its run's and its label. It is
+// never 0.
+func SeedOf(parts ...[]byte) uint64 {
+	h := sha256.New()
+	for _, part := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		h.Write(part)
+	}
+	return max(1, binary.BigEndian.Uint64(h.Sum(nil)))
 }
 
 // Find gives the place in Stages of a stage of the plan, or of its instance with the number.
@@ -262,7 +296,10 @@ func (r *Run) applyStage(e *Event) error {
 		s.Answer, s.Approved, s.Waits, s.Due = keep(&e.Data), e.Type == StageApproved, "slot", 0
 	case StageGateOpened:
 		s.Passed = s.rejected
-	case StageSegmentRecorded, StageLateResult:
+	case StageIrreproducibleFound:
+		r.Findings++
+		r.Mark = r.Chain
+	case StageSegmentRecorded, StageLateResult, StageVerified:
 	default:
 		s.Queued, s.Waits, s.Ended, s.Last = false, "", e.Time, keep(&e.Data)
 		r.end(i, e)

@@ -69,6 +69,15 @@ func Transitions() []Transition {
 		{RunCancelled, Pending, Cancelled},
 		{RunCancelled, Running, Cancelled},
 		{RunResumed, Failed, Pending},
+		{RunImported, Completed, Completed},
+		{RunImported, Failed, Failed},
+		{RunImported, Cancelled, Cancelled},
+		{RunVerified, Completed, Completed},
+		{RunVerified, Failed, Failed},
+		{RunVerified, Cancelled, Cancelled},
+		{RunPruned, Completed, Completed},
+		{RunPruned, Failed, Failed},
+		{RunPruned, Cancelled, Cancelled},
 
 		{StageQueued, Pending, Pending},
 		{StageStarted, Pending, Running},
@@ -88,6 +97,8 @@ func Transitions() []Transition {
 		{StageLateResult, Failed, Failed},
 		{StageLateResult, Cancelled, Cancelled},
 		{StageLateResult, Skipped, Skipped},
+		{StageVerified, Completed, Completed},
+		{StageIrreproducibleFound, Completed, Completed},
 	}
 }
 

@@ -17,6 +17,7 @@ const (
 	DeliveryHeld       Type = 4 // kept until its pipeline is unpaused
 	DeliveryReleased   Type = 5 // held before, now a run
 	DeliveryIgnored    Type = 6 // understood and not wanted: reason says why
+	DeliveryImported   Type = 7 // came with a run from another store: its key is nobody's here
 
 	RunCreated         Type = 20
 	RunStarted         Type = 21
@@ -25,6 +26,9 @@ const (
 	RunCancelRequested Type = 24
 	RunCancelled       Type = 25
 	RunResumed         Type = 26
+	RunImported        Type = 28 // came from another store; nothing of it ran here
+	RunVerified        Type = 29 // its stages were executed again and compared
+	RunPruned          Type = 30 // artifacts that only this run needed were removed
 	RunQueued          Type = 27 // has to wait for what waits_for says: a place in its concurrency group, or among all runs
 
 	StageQueued          Type = 40 // ready, and waits for what waits_for says
@@ -39,6 +43,9 @@ const (
 	StageApproved        Type = 49
 	StageRejected        Type = 50
 	StageLateResult      Type = 51 // a result whose attempt was over already; it changes nothing
+	StageVerified        Type = 52 // executed again from its recorded inputs: verdict says what came of it
+
+	StageIrreproducibleFound Type = 53 // two results for one stage key: expected and actual are their digests
 
 	ArtifactStored Type = 70
 
@@ -67,6 +74,8 @@ var typeNames = map[Type]string{
 	AlertRaised:    "alert.raised", AlertDelivered: "alert.delivered", AlertFailed: "alert.failed",
 	PipelineRegistered: "pipeline.registered", PipelinePaused: "pipeline.paused", PipelineUnpaused: "pipeline.unpaused",
 	WorkerJoined: "worker.joined", WorkerLost: "worker.lost",
+	DeliveryImported: "delivery.imported", RunImported: "run.imported", RunVerified: "run.verified", RunPruned: "run.pruned",
+	StageVerified: "stage.verified", StageIrreproducibleFound: "stage.irreproducible_found",
 }
 
 var fullNames = nameTypes()

@@ -34,6 +34,17 @@ type RunRow struct {
 	Reason   string
 	Waits    string    // what a pending run waits for
 	Parent   events.ID // run whose stage started this one
+	Imported int64     // when it came from another store
+	Pruned   int64     // when artifacts of its own were removed
+	Verified int       // verifications that reproduced it
+	Findings int       // stages that gave two results for one stage key
+}
+
+// ResultRow is the first result that was recorded for a stage key and that other runs may take over.
+type ResultRow struct {
+	Key      events.Digest // of the pins document
+	Run      events.ID
+	Sequence uint64 // of the stage.completed event, in the run's stream
 }
 
 // StageRow is the state of a stage, or of an instance of a foreach stage, in a run. A stage that no event has touched yet is pending and has no row.
@@ -101,7 +112,7 @@ func RunRowOf(r *events.Run) RunRow {
 	return RunRow{ID: r.ID, Pipeline: r.Graph.Plan.Pipeline, Plan: r.Graph.Digest, State: r.State,
 		Sequence: r.Mark.Sequence, Head: r.Mark.Head, Delivery: r.Delivery, Forked: r.Forked, Sample: r.Sample,
 		Kind: r.Kind, Created: r.Created, Started: r.Started, Ended: r.Ended, Stage: r.Culprit, Class: r.Class, Reason: r.Reason,
-		Waits: r.Waits, Parent: r.Parent}
+		Waits: r.Waits, Parent: r.Parent, Imported: r.Imported, Pruned: r.Pruned, Verified: r.Verified, Findings: r.Findings}
 }
 
 // StageRowOf projects one stage of a folded run.
@@ -128,6 +139,10 @@ func (d *DeliveryRow) Project(e *events.Event, head events.Digest) {
 		if d.Key != "" && e.Type != events.DeliveryDuplicated && e.Type != events.DeliveryRejected {
 			d.KeyHash = HashKey(d.Pipeline, d.Trigger, d.Key)
 		}
+	}
+	if e.Type == events.DeliveryImported { // the fate stays what it was where it came from
+		d.KeyHash, d.Sequence, d.Head = KeyHash{}, e.Sequence, head
+		return
 	}
 	d.Fate, d.Run, d.Code, d.Reason = fates[e.Type], e.Data.Run, e.Data.Code, e.Data.Reason
 	d.First = e.Data.Delivery

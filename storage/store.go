@@ -39,6 +39,7 @@ type Batch struct {
 	Runs       []RunRow      // whole rows: inserted, or replaced
 	Stages     []StageRow    // likewise
 	Deliveries []DeliveryRow // likewise
+	Results    []ResultRow   // the first of a key stays
 	Parked     []ParkedRow
 	Messages   []Outgoing // Watermill messages that are no Apollo events
 	Cursors    []Cursor
@@ -109,6 +110,7 @@ type Store interface {
 	Delivery(ctx context.Context, id events.ID) (DeliveryRow, error)
 	DeliveryByKey(ctx context.Context, key KeyHash) (DeliveryRow, error)
 	Deliveries(ctx context.Context, f DeliveryFilter) ([]DeliveryRow, error)
+	Result(ctx context.Context, key events.Digest) (ResultRow, error) // the first result with the stage key
 	Parked(ctx context.Context) ([]ParkedRow, error)
 	Cursor(ctx context.Context, topic, group string) (int64, error)
 
@@ -134,5 +136,5 @@ type Problem struct {
 
 // Rows gives how many rows the batch writes.
 func (b *Batch) Rows() int {
-	return len(b.Events) + len(b.Plans) + len(b.Runs) + len(b.Stages) + len(b.Deliveries) + len(b.Parked) + len(b.Messages) + len(b.Cursors)
+	return len(b.Events) + len(b.Plans) + len(b.Runs) + len(b.Stages) + len(b.Deliveries) + len(b.Results) + len(b.Parked) + len(b.Messages) + len(b.Cursors)
 }

@@ -40,9 +40,23 @@ type Call struct {
 	Timeout     time.Duration     // 0 is none
 	Grace       time.Duration     // between TERM and KILL; 0 is DefaultGrace
 	Resources   *events.Resources // what the stage may use; nil is not said
-	Network     string            // none, allow; empty is not said
+	Network     string            // none, allow; empty is not said, and allows it
+	Isolation   string            // off, observe, enforce; empty is off
+	Require     string            // level that has to be reached; empty is what Isolation needs
+	Readable    []string          // absolute paths that the attempt may read beside its inputs
+	Perturb     *Perturbation     // what verify changes; nil is nothing
 
 	Started func(pid int) // called once the process runs, may be nil
+}
+
+// Perturbation changes what a result must not depend on: verify executes a stage under it. A zero field changes nothing.
+type Perturbation struct {
+	Env      map[string]string // variables that lie over all others
+	Umask    int               // instead of 022; 0 is 022
+	CPUs     []int             // numbers of the only processors that the attempt may use
+	Hostname string            // of a UTS namespace of its own; not changed where the system does not allow it
+	Clock    time.Duration     // that the wall clock is ahead, by libfaketime where it is installed
+	Missed   []string          // filled in: names of the fields that could not be applied here
 }
 
 // Label names the stage, or its instance with the number: "clean", "clean#3".
@@ -65,6 +79,13 @@ type Result struct {
 	Stderr   Log
 	Usage    Usage
 	Pins     []events.Pair // what the result depends on beside its inputs, sorted by name, as image: sha256:...
+	// Isolation is the level that was reached: env, landlock, landlock+seccomp or container. Hermetic says that nothing could
+	// be reached that was not declared, the network included.
+	Isolation string
+	Hermetic  bool
+	// Accesses are what the attempt did beside its declarations: Name is read, list, write, execute or connect, Value the
+	// path or address.
+	Accesses []events.Pair
 	// Leftovers counts the processes that outlived the stage's own process and had to be ended.
 	Leftovers int
 	// Evidence is text that proves a Failure and is in no log: the stack of a task that panicked.

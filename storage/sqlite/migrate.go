@@ -22,7 +22,7 @@ import (
 var migrations embed.FS
 
 // Version is the schema version that this build reads and writes: the number of its newest migration.
-const Version = 2
+const Version = 3
 
 const readVersion = `SELECT max(version_id) FROM goose_db_version WHERE is_applied`
 

@@ -41,7 +41,7 @@ func missing(err error, what string, key fmt.Stringer) error {
 	return nil
 }
 
-const runColumns = `id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason, waits, parent`
+const runColumns = `id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason, waits, parent, imported, pruned, verified, findings`
 
 type scanner interface{ Scan(to ...any) error }
 
@@ -75,7 +75,7 @@ func (f fixed) Scan(from any) error {
 func scanRun(row scanner) (r storage.RunRow, err error) {
 	err = row.Scan(fixed(r.ID[:]), &r.Pipeline, fixed(r.Plan[:]), &r.State, &r.Sequence, fixed(r.Head[:]), fixed(r.Delivery[:]), fixed(r.Forked[:]),
 		nullable(&r.Sample), nullable(&r.Kind), &r.Created, nullable(&r.Started), nullable(&r.Ended), nullable(&r.Stage), nullable((*string)(&r.Class)), nullable(&r.Reason),
-		nullable(&r.Waits), fixed(r.Parent[:]))
+		nullable(&r.Waits), fixed(r.Parent[:]), nullable(&r.Imported), nullable(&r.Pruned), nullable(&r.Verified), nullable(&r.Findings))
 	return r, err
 }
 
@@ -83,6 +83,13 @@ func scanRun(row scanner) (r storage.RunRow, err error) {
 func (s *reads) Run(ctx context.Context, id events.ID) (storage.RunRow, error) {
 	r, err := scanRun(s.q.QueryRowContext(ctx, `SELECT `+runColumns+` FROM runs WHERE id = ?`, id[:]))
 	return r, missing(err, "run", id)
+}
+
+// Result gives the first result that was recorded for a stage key.
+func (s *reads) Result(ctx context.Context, key events.Digest) (storage.ResultRow, error) {
+	r := storage.ResultRow{Key: key}
+	err := s.q.QueryRowContext(ctx, `SELECT run, seq FROM results WHERE key = ?`, key[:]).Scan(fixed(r.Run[:]), &r.Sequence)
+	return r, missing(err, "result", key)
 }
 
 // list reads the rows of a query.

@@ -14,15 +14,17 @@ const (
 	eventAt      = `SELECT id FROM events WHERE stream = ? AND seq = ?`
 	newTopic     = `INSERT INTO topics (id, name) SELECT coalesce(max(id), 999) + 1, ? FROM topics WHERE true ON CONFLICT (name) DO NOTHING`
 	insertOther  = `INSERT INTO events (position, topic, id, time, data, metadata, sum) VALUES (?, ?, ?, ?, ?, ?, ?)`
+	insertResult = `INSERT INTO results VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
 	insertParked = `INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position, sum = excluded.sum`
 )
 
 var (
 	eventTable = table{columns: 10, insert: `INSERT OR ROLLBACK INTO events (position, topic, stream, seq, id, time, cause, prev, data, sum)`}
-	runTable   = table{columns: 18, insert: `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason, waits, parent)`,
+	runTable   = table{columns: 22, insert: `INSERT INTO runs (id, pipeline, plan, state, seq, head, delivery, forked, sample, kind, created, started, ended, stage, class, reason, waits, parent, imported, pruned, verified, findings)`,
 		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state,
-			waits = excluded.waits, seq = excluded.seq, head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason`}
+			waits = excluded.waits, seq = excluded.seq, head = excluded.head, started = excluded.started, ended = excluded.ended, stage = excluded.stage, class = excluded.class, reason = excluded.reason,
+			imported = excluded.imported, pruned = excluded.pruned, verified = excluded.verified, findings = excluded.findings`}
 	stageTable = table{columns: 12, insert: `INSERT INTO stages (run, idx, stage, state, attempt, waits, started, ended, due, class, reason, item)`,
 		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
 			waits = excluded.waits, started = excluded.started, ended = excluded.ended, due = excluded.due, class = excluded.class, reason = excluded.reason`}
@@ -57,7 +59,7 @@ func number[T ~int | ~int64](n T) driver.Value {
 func (w *writer) bindRun(r *storage.RunRow) {
 	w.bind(r.ID[:], r.Pipeline, r.Plan[:], int64(r.State), int64(r.Sequence), r.Head[:], blob(r.Delivery[:]), blob(r.Forked[:]), //nolint:gosec // small
 		number(r.Sample), text(r.Kind), r.Created, number(r.Started), number(r.Ended), text(r.Stage), text(r.Class), text(r.Reason),
-		text(r.Waits), blob(r.Parent[:]))
+		text(r.Waits), blob(r.Parent[:]), number(r.Imported), number(r.Pruned), number(r.Verified), number(r.Findings))
 }
 
 func (w *writer) bindStage(s *storage.StageRow) {

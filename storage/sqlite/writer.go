@@ -208,6 +208,10 @@ func (w *writer) writeRows(b *storage.Batch) error {
 	if err == nil {
 		err = w.put(&deliveryTable, len(b.Deliveries), func(i int) { w.bindDelivery(&b.Deliveries[i]) })
 	}
+	for i := 0; err == nil && i < len(b.Results); i++ {
+		r := &b.Results[i]
+		err = w.run(insertResult, r.Key[:], r.Run[:], int64(r.Sequence)) //nolint:gosec // small
+	}
 	for i := 0; err == nil && i < len(b.Parked); i++ {
 		p := &b.Parked[i]
 		err = w.run(insertParked, p.Event[:], p.Stream[:], p.Handler, p.Reason, p.At, sumParked(p))
@@ -276,7 +280,7 @@ func (w *writer) follows(e *storage.Sealed) error {
 
 // remember keeps the last sequence of a stream that goes on.
 func (w *writer) remember(e *storage.Sealed) {
-	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryIgnored {
+	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryImported {
 		delete(w.heads, e.Stream)
 		return
 	}
