@@ -9,7 +9,7 @@ type workDefaults struct {
 	timeout     time.Duration // 0 is none
 	interval    time.Duration // before the first retry, when retry is declared
 	maxInterval time.Duration
-	network     string // empty is allow
+	network     string // empty is not said: allowed
 }
 
 var defaultsByExecutor = map[string]workDefaults{
@@ -30,9 +30,6 @@ func (b *builder) defaultsOf(executor string) workDefaults {
 		if p := b.options.plugin(executor); p != nil {
 			d.timeout = p.Timeout
 		}
-	}
-	if d.network == "" {
-		d.network = "allow"
 	}
 	return d
 }

@@ -103,8 +103,12 @@ func stageSpec() *spec {
 		key("gate", list("Acceptance criteria: not met, the next stage does not start.", object("One criterion.",
 			must("check", as(conditionForm, "A condition over `inputs` and `outputs`.")),
 			key("message", as(textForm, "What people read when it is not met."))))),
-		preset("isolation", "observe", oneOf("Whether undeclared access is ignored, recorded or refused.", "off", "observe", "enforce")),
-		preset("network", "allow; none for a container", oneOf("Whether the stage may use the network.", "none", "allow")))
+		preset("isolation", "observe", isolationSpec()),
+		preset("network", "allow; none for a container and with isolation: enforce", oneOf("Whether the stage may use the network. Where it is not said, apollo verify does without.", "none", "allow")),
+		key("deterministic", as(booleanForm, "What you promise of the result. true: with isolation: enforce and network: none, another run with the same pins takes it over; "+
+			"false: apollo verify leaves the stage out, and says so.")),
+		preset("clock", "run", oneOf("`fixed`: the stage sees the same logical time and seed in every run.", "run", "fixed")),
+		key("compare", compareSpec()))
 	return s
 }
 

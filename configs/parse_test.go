@@ -178,7 +178,7 @@ func randomPlan(t *rapid.T) *events.Plan {
 	names := rapid.SliceOfNDistinct(name, 1, 8, rapid.ID[string]).Draw(t, "stages")
 	for i, n := range names {
 		with, _ := json.Marshal(scriptSettings{Script: rapid.StringMatching(`[a-z][ -#%-z中文é]{0,20}[a-z]`).Draw(t, "script")})
-		s := events.Stage{Name: n, Executor: "shell", With: with, Isolation: "observe", Network: "allow",
+		s := events.Stage{Name: n, Executor: "shell", With: with, Isolation: "observe",
 			MayFail: rapid.Bool().Draw(t, "may fail")}
 		s.Timeout = time.Duration(rapid.Int64Range(1, 1<<60).Draw(t, "timeout"))
 		if rapid.Bool().Draw(t, "resources") {

@@ -173,7 +173,7 @@ func (b *builder) buildStage(s *stageInfo) {
 	if retry := s.body.get("retry"); retry != nil && s.out.Executor == "approval" {
 		b.at(retry, "E_VALUE", "the stage "+s.name+" asks a person, and is not tried again", "no retry", "apollo resume asks once more")
 	}
-	s.out.Isolation, s.out.Network = textOr(s.body, "isolation", "observe"), textOr(s.body, "network", defaults.network)
+	b.buildIsolation(s, defaults)
 	b.buildInputs(s)
 	b.buildVariables(s)
 	b.buildRetry(s, defaults)
