@@ -17,6 +17,7 @@ type Pins struct {
 	Item       json.RawMessage            `json:"item,omitempty"`    // value of a foreach stage's instance; a long one as PinnedValue
 	Number     int                        `json:"number,omitempty"`  // of the instance, from 1
 	Params     map[string]json.RawMessage `json:"params,omitempty"`  // with their defaults; long ones as PinnedValue
+	With       json.RawMessage            `json:"with,omitempty"`    // the executor's settings, when expressions stand in them: with their values; a long one as PinnedValue
 	Inputs     []PinnedInput              `json:"inputs,omitempty"`  // in the order of the roles
 	Env        map[string]string          `json:"env,omitempty"`     // declared variables whose value is an expression's; a long value as its digest
 	Secrets    map[string]string          `json:"secrets,omitempty"` // HMAC-SHA-256 of each value under a key of the data directory, in hexadecimal
@@ -42,6 +43,18 @@ type PinnedValue struct {
 
 // MaxPinned is the longest value, in bytes, that stands in a pins document as it is.
 const MaxPinned = 1 << 10
+
+// Pinned gives a value as it stands in a pins document.
+func Pinned(value json.RawMessage) json.RawMessage {
+	if len(value) <= MaxPinned {
+		return value
+	}
+	b, err := json.Marshal(PinnedValue{DigestOf(value), len(value)})
+	if err != nil {
+		return nil // a digest and a number always have a JSON form
+	}
+	return b
+}
 
 // Definition is the part of the pins that a stage has in common in all runs of a plan on a machine.
 type Definition struct {

@@ -17,7 +17,24 @@ import (
 type program struct {
 	path     string    // absolute
 	args     []string  // with the name at 0
+	file     string    // that it reads its script from, made by write; empty is none
+	text     string    // of that file
 	dialogue *Dialogue // nil: nobody speaks with it, and what it writes is its log
+}
+
+// write makes the file that the program reads.
+func (p *program) write() error {
+	if p.file == "" {
+		return nil
+	}
+	return writeFile(p.file, p.text)
+}
+
+func (p *program) files() map[string]string {
+	if p.file == "" {
+		return nil
+	}
+	return map[string]string{p.file: p.text}
 }
 
 // process is a stage's own process, the leader of its session and process group.

@@ -77,40 +77,59 @@ var pythonVariables = map[string]string{
 
 // Execute implements Executor.
 func (p *Python) Execute(ctx context.Context, c *Call) (*Result, *events.Failure) {
-	result := new(Result)
-	var settings pythonSettings
-	if failure := decodeSettings(c.With, &settings); failure != nil {
-		return result, failure
-	}
-	call, args, failure := settings.prepare(c)
+	t, failure := p.plan(ctx, c, true)
+	result := &Result{Pins: t.pins, Segments: t.segments, Evidence: t.log}
 	if failure != nil {
 		return result, failure
+	}
+	if err := t.program.write(); err != nil {
+		return result, systemFailure("write the script", err)
+	}
+	ran, failure := p.supervisor.supervise(ctx, t.call, t.program)
+	ran.Pins, ran.Segments = result.Pins, append(result.Segments, ran.Segments...)
+	return ran, failure
+}
+
+// pythonAttempt is what an attempt comes to before its program starts.
+type pythonAttempt struct {
+	call     *Call
+	program  program
+	pins     []events.Pair
+	segments []Segment
+	log      string // of an environment that could not be built
+}
+
+// plan finds the interpreter, and builds the environment of the lock where there is none yet and it is told to.
+func (p *Python) plan(ctx context.Context, c *Call, build bool) (t pythonAttempt, failure *events.Failure) {
+	var settings pythonSettings
+	if failure = decodeSettings(c.With, &settings); failure != nil {
+		return t, failure
+	}
+	var args []string
+	if t.call, args, failure = settings.prepare(c); failure != nil {
+		return t, failure
 	}
 	found, failure := p.interpreter(ctx, c, settings.Interpreter)
 	if failure != nil {
-		return result, failure
+		return t, failure
 	}
-	result.Pins = found.pins(settings.Requirements)
-	program := program{path: found.path}
+	t.pins = found.pins(settings.Requirements)
+	t.program = program{path: found.path, file: filepath.Join(c.Dir, "script.py"), text: settings.Script}
 	if settings.Requirements != "" {
-		begin := time.Now()
-		dir, log, failure := p.environment(ctx, c, found, settings.Requirements)
-		result.Segments = []Segment{{Name: "environment", Duration: time.Since(begin)}}
-		if failure != nil {
-			result.Evidence = log
-			return result, failure
+		dir := p.environmentOf(&found, settings.Requirements)
+		if build {
+			begin := time.Now()
+			dir, t.log, failure = p.environment(ctx, c, found, settings.Requirements)
+			t.segments = []Segment{{Name: "environment", Duration: time.Since(begin)}}
+			if failure != nil {
+				return t, failure
+			}
 		}
-		program.path = pythonOf(dir)
-		call.Env["VIRTUAL_ENV"], call.Env["PATH"] = dir, filepath.Join(dir, "bin")+":"+stagePath
+		t.program.path = pythonOf(dir)
+		t.call.Env["VIRTUAL_ENV"], t.call.Env["PATH"] = dir, filepath.Join(dir, "bin")+":"+stagePath
 	}
-	script := filepath.Join(c.Dir, "script.py")
-	if err := writeFile(script, settings.Script); err != nil {
-		return result, systemFailure("write the script", err)
-	}
-	program.args = append([]string{program.path, "-s", script}, args...)
-	ran, failure := p.supervisor.supervise(ctx, call, program)
-	ran.Pins, ran.Segments = result.Pins, append(result.Segments, ran.Segments...)
-	return ran, failure
+	t.program.args = append([]string{t.program.path, "-s", t.program.file}, args...)
+	return t, nil
 }
 
 // prepare checks the settings, and gives the call that the program gets and its arguments.

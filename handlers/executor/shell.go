@@ -26,7 +26,10 @@ import (
 //
 // A script of plain commands only, without anything that sh and bash may understand differently, is handed to /bin/sh
 // in the default case: the meaning is the same, and it starts in half the time.
-type Shell struct{ supervisor *supervisor }
+type Shell struct {
+	supervisor *supervisor
+	tools      binaries
+}
 
 // NewShell makes the executor.
 func NewShell(s Settings) *Shell { return &Shell{supervisor: newSupervisor(s)} }
@@ -56,6 +59,9 @@ func (s *Shell) Execute(ctx context.Context, c *Call) (*Result, *events.Failure)
 	p, failure := interpret(c, settings)
 	if failure != nil {
 		return new(Result), failure
+	}
+	if err := p.write(); err != nil {
+		return new(Result), systemFailure("write the script", err)
 	}
 	return s.supervisor.supervise(ctx, c, p)
 }
@@ -150,7 +156,7 @@ func scriptArgument(c *Call, shell []string, script string) (program, *events.Fa
 	return program{path: shell[0], args: slices.Concat(shell, []string{"-c", script, "script"})}, nil
 }
 
-// scriptFile hands the script over as a file in the work directory.
+// scriptFile hands the script over as a file in the work directory, which write makes.
 func scriptFile(c *Call, words []string, script, path string) (program, *events.Failure) {
 	found, ok := lookPath(words[0], path)
 	if !ok {
@@ -158,10 +164,7 @@ func scriptFile(c *Call, words []string, script, path string) (program, *events.
 			Reason: fmt.Sprintf("E_EXEC_NOTFOUND: the interpreter %q is not installed", words[0])}
 	}
 	file := filepath.Join(c.Dir, "script")
-	if err := writeFile(file, script); err != nil {
-		return program{}, systemFailure("write the script", err)
-	}
-	return program{path: found, args: slices.Concat(words, []string{file})}, nil
+	return program{path: found, args: slices.Concat(words, []string{file}), file: file, text: script}, nil
 }
 
 // lookPath finds a program by its absolute path, or by name in a PATH.

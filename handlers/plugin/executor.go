@@ -46,6 +46,11 @@ func (x *Executor) Spec() executor.Spec {
 	return executor.Spec{Name: x.plugin.Name, Doc: x.plugin.Description, With: x.plugin.With}
 }
 
+// Describe implements executor.Describer. What is started is the plug-in's own file, which its pin names by digest.
+func (x *Executor) Describe(context.Context, *executor.Call) (*executor.Program, *events.Failure) {
+	return &executor.Program{Args: x.plugin.Command, Toolchain: []events.Pair{{Name: "plugin", Value: x.plugin.Pin()}}}, nil
+}
+
 // Execute implements executor.Executor. The result always pins the plug-in.
 func (x *Executor) Execute(ctx context.Context, c *executor.Call) (*executor.Result, *events.Failure) {
 	result, failure := x.execute(ctx, c)

@@ -61,9 +61,15 @@ func seed(a *Attempt) uint64 {
 
 func (w *work) prepareInputs(ctx context.Context, s *Steps, e *evaluation) *events.Failure {
 	w.call.Inputs = make(map[string]executor.Input, len(w.Stage.Inputs))
+	w.sources = make(map[string]source, len(w.Stage.Inputs))
 	for i := range w.Stage.Inputs {
 		in := &w.Stage.Inputs[i]
-		if f := w.prepareInput(ctx, s, e, in); f != nil {
+		from, f := e.source(in)
+		if f == nil {
+			w.sources[in.Role] = from
+			f = w.placeInput(ctx, s, in.Role, &from)
+		}
+		if f != nil {
 			if f.Pointer == "" {
 				f.Pointer = "/inputs/" + in.Role
 			}
@@ -92,25 +98,43 @@ func (w *work) unlockInputs() {
 	}
 }
 
-func (w *work) prepareInput(ctx context.Context, s *Steps, e *evaluation, in *events.Input) *events.Failure {
+// source is what an input is: one file, a list of files, or a value.
+type source struct {
+	file  *file
+	list  []*file // nil where the list has null
+	value json.RawMessage
+}
+
+// source evaluates where an input comes from. It makes no file.
+func (e *evaluation) source(in *events.Input) (source, *events.Failure) {
 	var v any = in.From
 	if in.Expr {
 		var f *events.Failure
 		if v, f = e.eval(in.From); f != nil {
-			return f
+			return source{}, f
 		}
 		if found := e.fileOf(v); found != nil {
-			return w.place(ctx, s, in.Role, found)
+			return source{file: found}, nil
 		}
 		if list := e.filesOf(v); len(list) > 0 {
-			return w.placeAll(ctx, s, in.Role, list)
+			return source{list: list}, nil
 		}
 	}
 	value, err := json.Marshal(v)
 	if err != nil {
-		return &events.Failure{Class: events.BadInput, Reason: fmt.Sprintf("the input %s is no value: %v", in.Role, err)}
+		return source{}, &events.Failure{Class: events.BadInput, Reason: fmt.Sprintf("the input %s is no value: %v", in.Role, err)}
 	}
-	w.call.Inputs[in.Role] = executor.Input{Value: value}
+	return source{value: value}, nil
+}
+
+func (w *work) placeInput(ctx context.Context, s *Steps, role string, from *source) *events.Failure {
+	switch {
+	case from.file != nil:
+		return w.place(ctx, s, role, from.file)
+	case from.list != nil:
+		return w.placeAll(ctx, s, role, from.list)
+	}
+	w.call.Inputs[role] = executor.Input{Value: from.value}
 	return nil
 }
 

@@ -62,8 +62,9 @@ type work struct {
 	whole    context.Context //nolint:containedctx // of the attempt
 	call     executor.Call
 	result   *executor.Result
-	inputs   map[string]*file // file inputs by role
-	lists    map[string]bool  // inputs that are lists of files, by role
+	inputs   map[string]*file  // file inputs by role
+	lists    map[string]bool   // inputs that are lists of files, by role
+	sources  map[string]source // inputs as their expressions gave them, by role
 	eval     *evaluation
 	took     time.Duration   // of the executor
 	rejected *events.Failure // by a gate
