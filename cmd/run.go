@@ -26,6 +26,8 @@ type runFlags struct {
 	key    string
 	input  string
 	sample int
+	asOf   string
+	seed   uint64
 	detach bool
 	wait   bool // said aloud: it is what happens anyway
 }
@@ -37,6 +39,8 @@ func (a *app) runCommand() *cobra.Command {
 	c.Flags().StringVar(&f.key, "key", "", "flag.key")
 	c.Flags().StringVar(&f.input, "input", "", "flag.input")
 	c.Flags().IntVar(&f.sample, "sample", 0, "flag.sample")
+	c.Flags().StringVar(&f.asOf, "as-of", "", "flag.as_of")
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "flag.seed")
 	c.Flags().BoolVar(&f.detach, "detach", false, "flag.detach")
 	c.Flags().BoolVar(&f.wait, "wait", false, "flag.wait")
 	c.Flags().StringVar(&a.httpAllow, "http-allow", "", "flag.httpallow")
@@ -48,6 +52,9 @@ func (a *app) runCommand() *cobra.Command {
 		}
 		if f.sample < 0 || f.sample == 0 && c.Flags().Changed("sample") {
 			return a.usageError("usage.positive", lang.Data{"Flag": "--sample", "Value": f.sample})
+		}
+		if f.seed == 0 && c.Flags().Changed("seed") {
+			return a.usageError("usage.positive", lang.Data{"Flag": "--seed", "Value": f.seed})
 		}
 		r := &running{app: a}
 		if err := r.prepare(args[0], f); err != nil {
@@ -80,7 +87,10 @@ func (r *running) watch(ctx context.Context, detach bool) error {
 // prepare reads the definition, the parameters and the input. A name without a definition here may be known to the
 // server.
 func (r *running) prepare(name string, f runFlags) (err error) {
-	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String()), Sample: f.sample}
+	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String()), Sample: f.sample, Seed: f.seed}
+	if r.request.AsOf, err = r.app.instant("--as-of", f.asOf); err != nil {
+		return err
+	}
 	for _, p := range f.params {
 		k, v, ok := strings.Cut(p, "=")
 		if !ok || k == "" {
@@ -99,6 +109,19 @@ func (r *running) prepare(name string, f runFlags) (err error) {
 	}
 	r.request.Input, r.request.InputName, err = r.app.readInput(f.input, plan, f.sample)
 	return err
+}
+
+// instant reads a day or an instant as a flag gives it; empty is the zero time. A day begins at midnight UTC.
+func (a *app) instant(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil && t.Unix() > 0 && t.Year() < 2262 {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, a.usageError("usage.instant", lang.Data{"Flag": flag, "Text": text})
 }
 
 // definition reads the plan that a name or path means here; nil when only a server may know it.

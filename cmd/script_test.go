@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "field": field, "await": await, "address": address, "masked": masked,
-			"json": jsonField, "spoil": spoil, "order": order, "lines": lines,
+			"json": jsonField, "same": same, "spoil": spoil, "order": order, "lines": lines,
 		},
 	})
 }
@@ -125,12 +125,30 @@ func jsonField(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: json FILE PATH VALUE")
 	}
-	var at any
-	if err := json.Unmarshal([]byte(ts.ReadFile(args[0])), &at); err != nil {
-		ts.Fatalf("%s is not JSON: %v", args[0], err)
+	at, found := jsonAt(ts, args[0], args[1])
+	if same := found && (args[2] == "?" || fmt.Sprint(at) == args[2]); same == neg {
+		ts.Fatalf("%s is %v (%v, there: %v), wanted %s (not: %v)", args[1], at, reflect.TypeOf(at), found, args[2], neg)
 	}
-	found := true
-	for key := range strings.SplitSeq(args[1], ".") {
+}
+
+// same FILE FILE PATH: both have the same JSON at the dotted path.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: same FILE FILE PATH")
+	}
+	a, first := jsonAt(ts, args[0], args[2])
+	b, second := jsonAt(ts, args[1], args[2])
+	if !first || !second || reflect.DeepEqual(a, b) == neg {
+		ts.Fatalf("%s is %v (there: %v) and %v (there: %v)", args[2], a, first, b, second)
+	}
+}
+
+func jsonAt(ts *testscript.TestScript, file, path string) (at any, found bool) {
+	if err := json.Unmarshal([]byte(ts.ReadFile(file)), &at); err != nil {
+		ts.Fatalf("%s is not JSON: %v", file, err)
+	}
+	found = true
+	for key := range strings.SplitSeq(path, ".") {
 		switch v := at.(type) {
 		case map[string]any:
 			at, found = v[key]
@@ -150,9 +168,7 @@ func jsonField(ts *testscript.TestScript, neg bool, args []string) {
 			break
 		}
 	}
-	if same := found && (args[2] == "?" || fmt.Sprint(at) == args[2]); same == neg {
-		ts.Fatalf("%s is %v (%v, there: %v), wanted %s (not: %v)", args[1], at, reflect.TypeOf(at), found, args[2], neg)
-	}
+	return at, found
 }
 
 // spoil FILE OFFSET: turns one byte over; a negative offset counts from the end.

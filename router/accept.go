@@ -200,6 +200,10 @@ func (u *unit) deliveryData(a *accepting) events.Data {
 	if f := a.d.File; f != nil {
 		d.File, d.Blob, d.Size = f.Name, f.Digest, f.Size
 	}
+	d.Seed = a.d.Seed
+	if !a.d.Logical.IsZero() {
+		d.Logical = a.d.Logical.UnixNano()
+	}
 	for name, value := range a.d.Headers {
 		d.Headers = append(d.Headers, events.Pair{Name: name, Value: value})
 	}
@@ -261,7 +265,8 @@ func (u *unit) create(p *registered, l *live, delivered *events.Event, from *tri
 	d := &delivered.Data
 	u.engine.live[d.Run] = l
 	created := events.Data{Pipeline: p.Plan.Pipeline, Plan: p.graph.Digest, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
-		Delivery: delivered.Stream, Trace: d.Trace, Group: l.group, Sample: from.Sample}
+		Delivery: delivered.Stream, Trace: d.Trace, Group: l.group, Sample: from.Sample,
+		Logical: d.Logical, Seed: d.Seed}
 	if c := from.Child; c != nil {
 		created.Parent, created.Depth = c.Parent, c.Depth
 	}

@@ -1,11 +1,13 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/trigger"
@@ -202,7 +204,8 @@ type Again struct {
 	Key    string          // idempotency key: the same key is one run; may be empty
 }
 
-// Rerun starts a new run on an ended run's plan and delivery, with other parameters where some are given. With a stage,
+// Rerun starts a new run on an ended run's plan and delivery, with its logical time and seed, and with other parameters where
+// some are given. With a stage,
 // what completed and does not lie at or below it is taken over. ErrNotEnded and ErrNoStage are told apart.
 func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.Receipt, error) {
 	row, err := e.o.Store.Run(ctx, of)
@@ -224,12 +227,13 @@ func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.
 	if err != nil || len(log) == 0 {
 		return trigger.Receipt{}, errors.Join(err, storage.ErrNotFound)
 	}
-	created := &log[0].Data
+	created, logical := &log[0].Data, cmp.Or(log[0].Data.Logical, log[0].Time)
 	params := again.Params
 	if len(params) == 0 {
 		params = created.Params
 	}
 	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan, Key: again.Key,
+		Logical: time.Unix(0, logical).UTC(), Seed: cmp.Or(created.Seed, events.SeedOf(of[:])),
 		Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: again.From}})
 }
 

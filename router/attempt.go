@@ -17,7 +17,7 @@ func (e *Engine) attempt(l *live, i int) *stage.Attempt {
 	r, s := l.run, &l.run.Stages[i]
 	st := r.StageOf(i)
 	a := &stage.Attempt{Run: r.ID, Plan: r.Graph.Plan, Stage: st, Index: i, Item: int(s.Item), Params: r.Params, Values: l.values(),
-		Kind: r.Kind, Trigger: r.Trigger, From: r.Delivery, Logical: time.Unix(0, r.Created).UTC(), Depth: r.Depth,
+		Kind: r.Kind, Trigger: r.Trigger, From: r.Delivery, Logical: time.Unix(0, r.Logical).UTC(), Seed: r.Seed, Depth: r.Depth,
 		Answer: s.Answer, Approved: s.Approved, Broken: s.Broken}
 	if s.Item > 0 {
 		items, err := e.items(l, int(s.Plan))

@@ -50,7 +50,7 @@ func (c *children) ended(runs []events.ID) {
 // StartChild implements executor.Runs. The key makes it the same run however often a stage that was interrupted asks.
 func (e *Engine) StartChild(ctx context.Context, c executor.Child) (events.ID, error) {
 	d := &trigger.Delivery{Kind: "pipeline", Trigger: "stage:" + c.Key, Pipeline: c.Plan.Pipeline, Key: c.Key, Params: c.Params,
-		Plan: c.Plan, Child: &trigger.Child{Parent: c.Parent, Depth: c.Depth}}
+		Plan: c.Plan, Child: &trigger.Child{Parent: c.Parent, Depth: c.Depth}, Logical: c.Logical, Seed: c.Seed}
 	if _, err := events.NewGraph(c.Plan, events.Digest{}); err != nil {
 		return events.ID{}, err
 	}
@@ -152,7 +152,7 @@ func (e *Engine) childEnd(ctx context.Context, id events.ID, digest events.Diges
 	}
 	l := &live{run: run}
 	a := &stage.Attempt{Run: id, Plan: plan, Stage: &events.Stage{}, Params: run.Params, Upstream: map[string]*stage.Upstream{},
-		Logical: time.Unix(0, run.Created).UTC(), Delivery: func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, run.Delivery) }}
+		Logical: time.Unix(0, run.Logical).UTC(), Seed: run.Seed, Delivery: func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, run.Delivery) }}
 	for i := range plan.Stages {
 		a.Upstream[plan.Stages[i].Name] = l.upstream(i)
 	}

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -103,7 +104,7 @@ func (e *Engine) group(c *events.Concurrency, plan *events.Plan, d *events.Data,
 		return c.Group, nil
 	}
 	a := &stage.Attempt{Plan: plan, Stage: &events.Stage{}, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
-		Logical: time.Unix(0, e.unit.now).UTC(), Delivery: func(context.Context) (*events.Data, error) { return d, nil }}
+		Logical: time.Unix(0, cmp.Or(d.Logical, e.unit.now)).UTC(), Delivery: func(context.Context) (*events.Data, error) { return d, nil }}
 	if rerun != nil {
 		a.Kind, a.Trigger, a.From = rerun.Kind, rerun.Trigger, rerun.Delivery
 		a.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, rerun.Delivery) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
@@ -36,6 +37,9 @@ type Child struct {
 	Key    string          // the same for the same attempt
 	Parent events.ID
 	Depth  int
+
+	Logical time.Time // those of the stage
+	Seed    uint64
 }
 
 // ChildEnd is how a child run ended. Outputs are those of its plan, by role.
@@ -105,7 +109,7 @@ func (e *Pipelines) Execute(ctx context.Context, c *Call) (*Result, *events.Fail
 		defer cancel()
 	}
 	return result, e.carry(ctx, c, result, Child{Plan: settings.Plan, Params: encoded, Key: fmt.Sprintf("%s/%d", c.Key, c.Attempt),
-		Parent: c.Run, Depth: c.Depth + 1})
+		Parent: c.Run, Depth: c.Depth + 1, Logical: c.LogicalTime, Seed: c.Seed})
 }
 
 // carry starts the child, waits for it and takes its outputs. When the stage is to end early the child is cancelled, and

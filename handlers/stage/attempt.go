@@ -32,7 +32,8 @@ type Attempt struct {
 	Trigger  string
 	From     events.ID                                   // the delivery that the run came from
 	Delivery func(context.Context) (*events.Data, error) // its content, read when an expression asks for it
-	Logical  time.Time                                   // the run's creation: the same on every attempt and replay
+	Logical  time.Time                                   // the run's time for its stages: the same on every attempt, replay and rerun
+	Seed     uint64                                      // of the run: each stage and instance derives its own from it
 	Started  func(pid int)                               // called once a process runs; may be nil
 }
 

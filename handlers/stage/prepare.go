@@ -53,10 +53,9 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	return w.prepareSecrets(s)
 }
 
-// seed gives a stage, or an instance of it, its own seed, the same on every attempt: derived from the run and its label.
+// seed gives a stage, or an instance of it, its own seed, the same on every attempt: derived from the run's seed and its label.
 func seed(a *Attempt) uint64 {
-	h := events.DigestOf(append(a.Run[:], a.Stage.Label(a.Item)...))
-	return binary.BigEndian.Uint64(h[:8])
+	return events.SeedOf(binary.BigEndian.AppendUint64(nil, a.Seed), []byte(a.Stage.Label(a.Item)))
 }
 
 func (w *work) prepareInputs(ctx context.Context, s *Steps, e *evaluation) *events.Failure {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/apollo-11/apollo/events"
 )
@@ -24,6 +25,8 @@ type Delivery struct {
 	Plan        *events.Plan      // of its own; nil takes the pipeline that is registered under the name
 	Child       *Child            // set: a stage of another run starts this one
 	Rerun       *Rerun            // set: it runs an ended run's delivery anew
+	Logical     time.Time         // the run's time for its stages; zero is that of its creation
+	Seed        uint64            // of the run; 0 follows from its id
 }
 
 // Child says whose stage starts a run.
