@@ -35,7 +35,7 @@ func (n *node) StartRun(ctx context.Context, r web.StartRequest) (trigger.Receip
 		return trigger.Receipt{}, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: &exitError{exitUsage, "", errors.New(problemLine(problems[0]))}}
 	}
 	d := trigger.Manual(plan.Pipeline, nil)
-	d.Key, d.Sample, d.Logical, d.Seed = r.Key, r.Sample, r.AsOf, r.Seed
+	d.Key, d.Sample, d.Logical, d.Seed, d.Fresh = r.Key, r.Sample, r.AsOf, r.Seed, r.NoCache
 	if len(resolved) > 0 {
 		if d.Params, err = json.Marshal(resolved); err != nil {
 			return trigger.Receipt{}, err

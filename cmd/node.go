@@ -89,9 +89,12 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 	debug.SetGCPercent(gcPercent)
 	settings := n.settings(allow)
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: a.executors(settings), WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),
-		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger}
+		Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Logger: logger, Machine: machine}
+	if runner.PinKey, err = pinKey(dir); err != nil {
+		return nil, err
+	}
 	_, stages := a.budget()
-	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts},
+	o := router.Options{Store: n.store, Artifacts: n.artifacts, Runner: runner, Conditions: stage.Conditions{Artifacts: n.artifacts}, Keys: runner,
 		Clock: time.Now, NewID: newID, Logger: logger, Owner: fmt.Sprintf("pid-%d", os.Getpid()),
 		Budget: stages, MaxRuns: int(min(a.maxRuns, math.MaxInt32)),
 		KillOrphans: func(ctx context.Context) ([]executor.Orphan, error) {

@@ -69,6 +69,7 @@ func (a *app) rerunCommand() *cobra.Command {
 	c := a.describe(&cobra.Command{Use: "rerun RUN", Args: a.arguments(1, 1), ValidArgsFunction: a.completeRuns}, "rerun")
 	w := a.watchFlags(c)
 	from := c.Flags().String("from", "", "flag.from")
+	fresh := c.Flags().Bool("no-cache", false, "flag.no_cache")
 	params := c.Flags().StringArray("param", nil, "flag.rerun_param")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := a.checkWatch(w); err != nil {
@@ -83,7 +84,7 @@ func (a *app) rerunCommand() *cobra.Command {
 			return err
 		}
 		r := &running{app: a}
-		request := web.RerunRequest{From: *from, Params: given, Key: newID().String()}
+		request := web.RerunRequest{From: *from, Params: given, Key: newID().String(), NoCache: *fresh}
 		r.ask = func(ctx context.Context, s session) (events.ID, error) {
 			receipt, err := s.RerunRun(ctx, id, request)
 			if err != nil {

@@ -28,6 +28,7 @@ type runFlags struct {
 	sample int
 	asOf   string
 	seed   uint64
+	fresh  bool
 	detach bool
 	wait   bool // said aloud: it is what happens anyway
 }
@@ -41,6 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 	c.Flags().IntVar(&f.sample, "sample", 0, "flag.sample")
 	c.Flags().StringVar(&f.asOf, "as-of", "", "flag.as_of")
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "flag.seed")
+	c.Flags().BoolVar(&f.fresh, "no-cache", false, "flag.no_cache")
 	c.Flags().BoolVar(&f.detach, "detach", false, "flag.detach")
 	c.Flags().BoolVar(&f.wait, "wait", false, "flag.wait")
 	c.Flags().StringVar(&a.httpAllow, "http-allow", "", "flag.httpallow")
@@ -87,7 +89,7 @@ func (r *running) watch(ctx context.Context, detach bool) error {
 // prepare reads the definition, the parameters and the input. A name without a definition here may be known to the
 // server.
 func (r *running) prepare(name string, f runFlags) (err error) {
-	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String()), Sample: f.sample, Seed: f.seed}
+	r.request = web.StartRequest{Pipeline: name, Params: map[string]string{}, Key: orText(f.key, newID().String()), Sample: f.sample, Seed: f.seed, NoCache: f.fresh}
 	if r.request.AsOf, err = r.app.instant("--as-of", f.asOf); err != nil {
 		return err
 	}

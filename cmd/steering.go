@@ -63,7 +63,7 @@ func (n *node) ResumeRun(ctx context.Context, run events.ID, by web.By, open ...
 
 // RerunRun implements web.Steering. Parameters that are given lie over those of the run.
 func (n *node) RerunRun(ctx context.Context, run events.ID, r web.RerunRequest) (trigger.Receipt, error) {
-	again := router.Again{From: r.From, Key: r.Key}
+	again := router.Again{From: r.From, Key: r.Key, Fresh: r.NoCache}
 	if len(r.Params) > 0 {
 		v, err := loadView(ctx, n.store, run, "")
 		if err != nil {

@@ -10,7 +10,7 @@ type Spec struct {
 
 // Fields that several types share.
 var (
-	deliveryFields = []string{"pipeline", "params", "kind", "trigger", "key", "headers", "body", "blob", "size", "file", "traceparent"}
+	deliveryFields = []string{"pipeline", "params", "kind", "trigger", "key", "headers", "body", "blob", "size", "file", "traceparent", "logical_time", "seed"}
 	failureFields  = []string{"reason", "class", "pointer", "expected", "actual", "exit", "signal", "evidence"}
 	resultFields   = []string{"stage", "item", "attempt", "token", "worker", "duration", "outputs", "checks", "segments", "stdout", "stderr",
 		"usage", "io", "leftovers", "pins", "pinned", "pinned_at", "machine", "isolation", "accesses", "stdout_digest", "stderr_digest", "shared", "hermetic",
@@ -35,7 +35,7 @@ func Catalogue() []Spec {
 		{DeliveryImported, "The delivery came with a run from another store: its key is nobody's here.", []string{"run", "reason", "actor"}},
 		{RunCreated, "A run exists, with its frozen plan and every pin.", []string{"pipeline", "plan", "params", "kind", "trigger",
 			"delivery", "traceparent", "forked_from", "from", "sample", "group", "parent", "depth", "pins", "reason",
-			"logical_time", "seed"}},
+			"logical_time", "seed", "fresh"}},
 		{RunStarted, "The run's first stages may go.", nil},
 		{RunCompleted, "Every stage has ended and none has failed that must not.", nil},
 		{RunFailed, "Every stage has ended and one has failed; stage, class and reason are those of the first that did. With class " +

@@ -95,10 +95,11 @@ var dataFields = []field{
 	textField(107, func(d *Data) *string { return &d.Role }),
 	intField(108, func(d *Data) *int { return &d.Times }),
 	intField(110, func(d *Data) *int { return &d.Hermetic }),
+	intField(112, func(d *Data) *int { return &d.Fresh }),
 }
 
 // lastField is the highest number that this build knows; unknown fields lie above it.
-const lastField = 110
+const lastField = 112
 
 var fieldByNumber = indexFields()
 

@@ -72,11 +72,11 @@ func TestDecodeIsStrict(t *testing.T) {
 		"an empty list":                {"1700", false},
 		"a list with a zero element":   {"170100", true},
 		"a list cut short":             {"170105", false},
-		"an unknown field":             {"700f", true},
-		"two unknown fields":           {"700f710161", true},
-		"unknown fields turned":        {"710161700f", false},
-		"an unknown field of zero":     {"7000", false},
-		"an unknown field, then ours":  {"700f010161", false},
+		"an unknown field":             {"720f", true},
+		"two unknown fields":           {"720f730161", true},
+		"unknown fields turned":        {"730161720f", false},
+		"an unknown field of zero":     {"7200", false},
+		"an unknown field, then ours":  {"720f010161", false},
 		"a usage of nothing":           {"3f020200", false},
 	} {
 		encoded, err := hex.DecodeString(c.encoded)
@@ -103,7 +103,7 @@ func TestEveryDataFieldIsEncoded(t *testing.T) {
 	samples := map[reflect.Type]any{
 		reflect.TypeFor[string](): "x", reflect.TypeFor[int](): 1, reflect.TypeFor[int64](): int64(1),
 		reflect.TypeFor[uint64](): uint64(1), reflect.TypeFor[time.Duration](): time.Duration(1), reflect.TypeFor[ID](): ID{1},
-		reflect.TypeFor[Digest](): Digest{1}, reflect.TypeFor[Class](): Timeout, reflect.TypeFor[[]byte](): []byte("p\x01"),
+		reflect.TypeFor[Digest](): Digest{1}, reflect.TypeFor[Class](): Timeout, reflect.TypeFor[[]byte](): []byte("r\x01"),
 		reflect.TypeFor[json.RawMessage](): json.RawMessage("1"), reflect.TypeFor[[]Pair](): []Pair{{Name: "x"}},
 		reflect.TypeFor[[]Result](): []Result{{Role: "x"}}, reflect.TypeFor[[]Segment](): []Segment{{Name: "x"}},
 		reflect.TypeFor[LogRef](): LogRef{Bytes: 1}, reflect.TypeFor[Usage](): Usage{User: 1},

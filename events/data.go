@@ -76,6 +76,7 @@ type Data struct {
 	Role      string          `json:"role,omitempty"`         // of the output that differs first
 	Times     int             `json:"times,omitempty"`        // executions that were compared
 	Hermetic  int             `json:"hermetic,omitempty"`     // 1: nothing that was not declared could be reached
+	Fresh     int             `json:"fresh,omitempty"`        // 1: the run takes over no result of another
 	Unknown   []byte          `json:"-"`                      // encoded fields of a newer build
 }
 

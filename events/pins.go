@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Pins is everything that the result of one attempt may depend on. Its canonical form is its JSON as Encode writes it
@@ -95,6 +96,31 @@ type Machine struct {
 
 // DocumentSchema is the version of Pins, Definition and Machine that this build writes.
 const DocumentSchema = 1
+
+// Differ gives the first role, in the order of a, in which two lists of outputs differ; roles that are ignored do not
+// count. It gives false when they are the same.
+func Differ(a, b []Result, ignore []string) (role string, differ bool) {
+	digests := func(list []Result) map[string]Digest {
+		m := make(map[string]Digest, len(list))
+		for i := range list {
+			m[list[i].Role] = list[i].Digest
+		}
+		return m
+	}
+	of := digests(b)
+	for i := range a {
+		if d, is := of[a[i].Role]; !slices.Contains(ignore, a[i].Role) && (!is || d != a[i].Digest) {
+			return a[i].Role, true
+		}
+		delete(of, a[i].Role)
+	}
+	for i := range b {
+		if _, left := of[b[i].Role]; left && !slices.Contains(ignore, b[i].Role) {
+			return b[i].Role, true
+		}
+	}
+	return "", false
+}
 
 // EncodeDocument gives the canonical bytes of Pins, Definition or Machine.
 func EncodeDocument(document any) ([]byte, error) {

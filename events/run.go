@@ -37,6 +37,7 @@ type Run struct {
 	From     string  // of a rerun: the stage from which everything runs anew
 	Logical  int64   // the run's time for its stages
 	Seed     uint64  // of the run: stages derive theirs from it
+	Fresh    bool    // it takes over no result of another run
 	Imported int64   // when it came from another store
 	Pruned   int64   // when artifacts of its own were removed
 	Verified int     // verifications that reproduced it
@@ -71,6 +72,7 @@ type Stand struct {
 	Answer   *Data // of the person who approved or rejected
 	Approved bool
 	Passed   *Data  // of the attempt whose gate somebody opened: its outputs are the stage's
+	Cached   ID     // run whose result with the same stage key is taken over
 	Broken   string // why a condition of the stage could not be evaluated: the attempt fails with it
 	Item     int32  // number of a foreach stage's instance, from 1; 0 is a stage of the plan
 	Plan     int32  // index of the stage in the plan
@@ -153,7 +155,7 @@ func (r *Run) create(e *Event) {
 	r.Delivery, r.Forked, r.From, r.Sample = d.Delivery, d.Forked, d.From, d.Sample
 	r.Kind, r.Trigger, r.Params, r.Trace = d.Kind, d.Trigger, d.Params, d.Trace
 	r.Group, r.Parent, r.Depth = d.Group, d.Parent, d.Depth
-	r.Logical, r.Seed = d.Logical, d.Seed
+	r.Logical, r.Seed, r.Fresh = d.Logical, d.Seed, d.Fresh > 0
 	if r.Logical == 0 {
 		r.Logical = e.Time
 	}
@@ -251,10 +253,10 @@ func (r *Run) Expanded(i int) bool {
 }
 
 // Passing reports whether the place was started to be completed at once with outputs that it has already: a gate was
-// opened, or a rerun takes them over. It has no body.
+// opened, a rerun takes them over, or another run had the same stage key. It has no body.
 func (r *Run) Passing(i int) bool {
 	s := &r.Stages[i]
-	return s.State == Running && s.Worker == "" && (s.Passed != nil || r.From != "") && !r.Expanded(i)
+	return s.State == Running && s.Worker == "" && (s.Passed != nil || r.From != "" || !s.Cached.IsZero()) && !r.Expanded(i)
 }
 
 func (r *Run) applyStage(e *Event) error {
@@ -279,7 +281,7 @@ func (r *Run) applyStage(e *Event) error {
 		s.Queued, s.Waits, s.Due, s.Broken = true, cmp.Or(e.Data.Waits, "slot"), e.Data.Due, brokenBy(e.Data.Checks)
 	case StageStarted:
 		s.Queued, s.Waits, s.Attempt, s.Token = false, "", e.Data.Attempt, e.Sequence
-		s.Started, s.Ended, s.Worker, s.Due = e.Time, 0, e.Data.Worker, 0
+		s.Started, s.Ended, s.Worker, s.Due, s.Cached = e.Time, 0, e.Data.Worker, 0, e.Data.Cached
 		s.Broken = cmp.Or(brokenBy(e.Data.Checks), s.Broken)
 		r.running++
 		if len(e.Data.Items) > 0 || !e.Data.Blob.IsZero() {

@@ -267,6 +267,9 @@ func (u *unit) create(p *registered, l *live, delivered *events.Event, from *tri
 	created := events.Data{Pipeline: p.Plan.Pipeline, Plan: p.graph.Digest, Params: d.Params, Kind: d.Kind, Trigger: d.Trigger,
 		Delivery: delivered.Stream, Trace: d.Trace, Group: l.group, Sample: from.Sample,
 		Logical: d.Logical, Seed: d.Seed}
+	if from.Fresh {
+		created.Fresh = 1
+	}
 	if c := from.Child; c != nil {
 		created.Parent, created.Depth = c.Parent, c.Depth
 	}

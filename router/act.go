@@ -202,6 +202,7 @@ type Again struct {
 	From   string          // stage from which everything runs anew; empty is all of it
 	Params json.RawMessage // object; empty takes the run's own
 	Key    string          // idempotency key: the same key is one run; may be empty
+	Fresh  bool            // the new run takes over no result by its stage key
 }
 
 // Rerun starts a new run on an ended run's plan and delivery, with its logical time and seed, and with other parameters where
@@ -232,7 +233,7 @@ func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.
 	if len(params) == 0 {
 		params = created.Params
 	}
-	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan, Key: again.Key,
+	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan, Key: again.Key, Fresh: again.Fresh,
 		Logical: time.Unix(0, logical).UTC(), Seed: cmp.Or(created.Seed, events.SeedOf(of[:])),
 		Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: again.From}})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/stage"
@@ -14,32 +13,20 @@ import (
 // attempt gathers what an attempt of a stage, or a condition of it, may know. The loop calls it; what it gives is
 // read-only from then on.
 func (e *Engine) attempt(l *live, i int) *stage.Attempt {
-	r, s := l.run, &l.run.Stages[i]
-	st := r.StageOf(i)
-	a := &stage.Attempt{Run: r.ID, Plan: r.Graph.Plan, Stage: st, Index: i, Item: int(s.Item), Params: r.Params, Values: l.values(),
-		Kind: r.Kind, Trigger: r.Trigger, From: r.Delivery, Logical: time.Unix(0, r.Logical).UTC(), Seed: r.Seed, Depth: r.Depth,
-		Answer: s.Answer, Approved: s.Approved, Broken: s.Broken}
-	if s.Item > 0 {
-		items, err := e.items(l, int(s.Plan))
-		if err != nil {
-			a.Broken = err.Error()
-		}
-		a.Value = stage.Item(items, a.Item)
-	}
-	if len(st.Reads) > 0 {
-		a.Upstream = make(map[string]*stage.Upstream, len(st.Reads))
-		for _, name := range st.Reads {
-			if k, ok := r.Graph.Index(name); ok {
-				a.Upstream[name] = l.upstream(k)
-			}
-		}
-	}
-	if st.Facts {
-		a.Facts = l.facts(i, e.unit.now)
-	}
-	delivery := r.Delivery
-	a.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, delivery) }
-	return a
+	return stage.Gather(l.run, i, recorded{e, l}, e.unit.now)
+}
+
+// recorded reads a live run's data, and keeps what its stages share. It implements stage.Recorded.
+type recorded struct {
+	engine *Engine
+	live   *live
+}
+
+func (r recorded) Values() map[string]json.RawMessage     { return r.live.values() }
+func (r recorded) Upstream(i int) *stage.Upstream         { return r.live.upstream(i) }
+func (r recorded) Items(i int) ([]json.RawMessage, error) { return r.engine.items(r.live, i) }
+func (r recorded) Delivery(ctx context.Context, id events.ID) (*events.Data, error) {
+	return r.engine.delivery(ctx, id)
 }
 
 // values decodes the run's parameters, once a run. What is no object shows at the first expression that asks for it.
@@ -55,51 +42,14 @@ func (l *live) upstream(i int) *stage.Upstream {
 	if up := l.of[i]; up != nil {
 		return up
 	}
-	s := &l.run.Stages[i]
-	up := &stage.Upstream{State: s.State, Foreach: l.run.Graph.Plan.Stages[i].Foreach != ""}
-	if s.Last != nil {
-		up.Class, up.Reason, up.Duration, up.Results = s.Last.Class, s.Last.Reason, time.Duration(s.Ended-s.Started), s.Last.Outputs
-	}
-	for k := s.First; k < s.First+s.Count; k++ {
-		var results []events.Result
-		if one := &l.run.Stages[k]; one.State == events.Completed {
-			results = one.Last.Outputs
-		}
-		up.Items = append(up.Items, results)
-	}
-	if s.State.Terminal() {
+	up := stage.UpstreamOf(l.run, i)
+	if l.run.Stages[i].State.Terminal() {
 		if l.of == nil {
 			l.of = map[int]*stage.Upstream{}
 		}
 		l.of[i] = up
 	}
 	return up
-}
-
-// facts is what expressions read as `run`: of the stages that this one needs, directly or through others.
-func (l *live) facts(i int, now int64) map[string]any {
-	r := l.run
-	above, todo := map[int]bool{}, []int{int(r.Stages[i].Plan)}
-	for len(todo) > 0 {
-		for _, need := range r.Graph.Plan.Stages[todo[0]].Needs {
-			if k, _ := r.Graph.Index(need); !above[k] {
-				above[k] = true
-				todo = append(todo, k)
-			}
-		}
-		todo = todo[1:]
-	}
-	failed, state := []any{}, events.Completed
-	for k := range r.Graph.Plan.Stages {
-		if above[k] && r.Stages[k].State == events.Failed {
-			failed = append(failed, r.Graph.Plan.Stages[k].Name)
-			if !r.Graph.Plan.Stages[k].MayFail {
-				state = events.Failed
-			}
-		}
-	}
-	return map[string]any{"id": r.ID.String(), "pipeline": r.Graph.Plan.Pipeline, "created": time.Unix(0, r.Created).UTC().Format(time.RFC3339Nano),
-		"state": state.String(), "failed": failed, "duration_ms": int((now - r.Created) / int64(time.Millisecond))}
 }
 
 // items gives the items of a foreach stage; a long list is read from the artifact once a run.

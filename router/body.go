@@ -222,6 +222,9 @@ func (u *unit) finish(f *finished) {
 		t, d.Due = l.run.Settle(a.Index, f.outcome.Failure, u.now)
 	}
 	u.must(l, &events.Event{Stream: a.Run, Type: t, Data: d})
+	if t == events.StageCompleted {
+		u.compare(l, a.Index)
+	}
 }
 
 // must appends an event that the table cannot refuse; a refusal is a mistake of the engine and poisons the run.

@@ -54,14 +54,7 @@ func (e conditions) Reused(r *events.Run, i int) *events.Data {
 	if l == nil {
 		return nil
 	}
-	if l.rerun == nil {
-		of, err := e.refold(r.Graph, r.Forked, nil)
-		if err != nil {
-			e.o.Logger.Error().Err(err).Stringer("run", r.ID).Msg("read the run that this one is a rerun of: everything runs anew")
-			of = events.NewRun(r.Graph)
-		}
-		l.rerun = of
-	}
+	e.origin(l)
 	if !reusable(r, l.rerun, i) {
 		return nil
 	}
@@ -74,6 +67,19 @@ func (e conditions) Reused(r *events.Run, i int) *events.Data {
 		return s.Items
 	}
 	return s.Last
+}
+
+// origin gives the run that a run is a rerun of, folded; an empty one when it cannot be read.
+func (e *Engine) origin(l *live) *events.Run {
+	if l.rerun == nil {
+		of, err := e.refold(l.run.Graph, l.run.Forked, nil)
+		if err != nil {
+			e.o.Logger.Error().Err(err).Stringer("run", l.run.ID).Msg("read the run that this one is a rerun of: everything runs anew")
+			of = events.NewRun(l.run.Graph)
+		}
+		l.rerun = of
+	}
+	return l.rerun
 }
 
 // reusable reports whether a stage, and all that it needs, completed in the earlier run and lies not at or below the

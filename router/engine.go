@@ -27,6 +27,7 @@ import (
 type Artifacts interface {
 	Put(ctx context.Context, r io.Reader) (artifacts.Info, error)
 	Get(d events.Digest) (*artifacts.Reader, error)
+	Has(d events.Digest) bool
 }
 
 // Conditions evaluates what decides on a stage before it runs; stage.Conditions does.
@@ -34,6 +35,11 @@ type Conditions interface {
 	When(ctx context.Context, a *stage.Attempt) events.Check
 	Items(ctx context.Context, a *stage.Attempt) (items json.RawMessage, count int, check events.Check)
 	Value(ctx context.Context, a *stage.Attempt, expr string) (any, error)
+}
+
+// Keys says what the result of an attempt would depend on, before it begins; stage.Steps does.
+type Keys interface {
+	Key(ctx context.Context, a *stage.Attempt) (document json.RawMessage, ok bool)
 }
 
 // Options are what an engine is made of.
@@ -53,6 +59,7 @@ type Options struct {
 	ProcessSlots int // stages that run processes at once; 0 is 4
 	TaskSlots    int // Go tasks at once; 0 is 512
 	Conditions   Conditions
+	Keys         Keys            // may be nil: no stage takes over the result of another run
 	Budget       schedule.Budget // of the machine, for stages that say what they need; zero is no limit
 	MaxRuns      int             // runs that go on at once, but for child runs; others wait; 0 is no bound
 	MaxLive      int             // runs that have not ended; past it deliveries are refused with ErrBusy; 0 is 20,000
@@ -129,11 +136,12 @@ type Engine struct {
 	committed chan struct{} // closed when the committer has ended
 
 	// The loop's own; nobody else touches them.
-	unit  *unit
-	live  map[events.ID]*live
-	keys  map[storage.KeyHash]firstWithKey // keys of units that are not durable yet
-	plans map[events.Digest]*events.Graph
-	known map[events.Digest]bool // plans that the store holds
+	unit    *unit
+	live    map[events.ID]*live
+	keys    map[storage.KeyHash]firstWithKey // keys of units that are not durable yet
+	plans   map[events.Digest]*events.Graph
+	known   map[events.Digest]bool // plans that the store holds
+	results results                // that runs may take over
 
 	sent   uint64        // units handed to the committer; the loop's own
 	stored atomic.Uint64 // units that it is done with
@@ -180,6 +188,7 @@ func New(o Options) (*Engine, error) {
 func (e *Engine) reset() {
 	e.live, e.keys = map[events.ID]*live{}, map[storage.KeyHash]firstWithKey{}
 	e.known = map[events.Digest]bool{}
+	e.results = newResults()
 	if e.plans == nil {
 		e.plans = map[events.Digest]*events.Graph{}
 	}

@@ -21,6 +21,7 @@ type live struct {
 	of      map[int]*stage.Upstream    // stages as expressions see them, by place; read-only once they are there
 	items   map[int][]json.RawMessage  // of foreach stages, by place; likewise
 	rerun   *events.Run                // the run that this one is a rerun of
+	hits    map[int]*events.Data       // results that it takes over from other runs, by place
 }
 
 // unit is a unit of work: what one pass of the engine's loop takes in, and everything that follows from it. It is one

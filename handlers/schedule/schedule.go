@@ -30,6 +30,9 @@ type Conditions interface {
 	Items(r *events.Run, stage int) Items
 	// Reused gives what the stage came to in the run that this one is a rerun of, or nil when it runs anew.
 	Reused(r *events.Run, stage int) *events.Data
+	// Cached gives the result that the stage takes over from another run, with the same stage key, or nil when it has to run.
+	// It gives the same as long as the unit of work goes on.
+	Cached(r *events.Run, stage int) *events.Data
 }
 
 // Items are the items of a foreach stage.
@@ -149,14 +152,34 @@ func (h *Handler) ready(r *events.Run, i int, e *events.Event) {
 		e.Data.Waits, e.Data.Due = "delay", h.Now()+int64(st.Delay)
 		return
 	}
+	if !broken && h.takeOver(r, i, e) {
+		return
+	}
 	h.claimOrWait(r, i, e)
 }
 
-// done gives the outputs that a stage has without running: a person let it pass the gate that had rejected them, or the
-// run is a rerun that takes them over.
+// takeOver records the start of a stage that takes over the result of another run.
+func (h *Handler) takeOver(r *events.Run, i int, e *events.Event) bool {
+	if r.Fresh || h.Stopped != nil && h.Stopped() {
+		return false
+	}
+	hit := h.Conditions.Cached(r, i)
+	if hit == nil {
+		return false
+	}
+	h.startAlone(r, i, e, Items{})
+	e.Data.Cached = hit.Cached
+	return true
+}
+
+// done gives the outputs that a stage has without running: a person let it pass the gate that had rejected them, another
+// run had the same stage key, or the run is a rerun that takes them over.
 func (h *Handler) done(r *events.Run, i int) *events.Data {
-	if s := &r.Stages[i]; s.Passed != nil {
+	switch s := &r.Stages[i]; {
+	case s.Passed != nil:
 		return s.Passed
+	case s.State == events.Running && !s.Cached.IsZero():
+		return h.Conditions.Cached(r, i)
 	}
 	if r.From == "" {
 		return nil
@@ -174,6 +197,8 @@ func (h *Handler) pass(r *events.Run, i int, e *events.Event) error {
 		return fmt.Errorf("the outputs of %s, which are there already, cannot be found", r.StageOf(i).Name)
 	}
 	e.Data.Outputs, e.Data.Checks, e.Data.Pins = done.Outputs, done.Checks, done.Pins
+	e.Data.Pinned, e.Data.PinnedAt, e.Data.Machine = done.Pinned, done.PinnedAt, done.Machine
+	e.Data.Isolation, e.Data.Hermetic, e.Data.Cached = done.Isolation, done.Hermetic, r.Stages[i].Cached
 	return nil
 }
 

@@ -19,6 +19,21 @@ import (
 // prepare turns the plan's inputs, parameters, environment and secrets into what the executor gets. It makes no
 // directory unless there is a file to place.
 func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
+	if f := w.begin(s); f != nil {
+		return f
+	}
+	if f := w.resolve(ctx, s); f != nil {
+		return f
+	}
+	if f := w.placeInputs(ctx, s); f != nil {
+		return f
+	}
+	w.program = s.describe(ctx, w)
+	return nil
+}
+
+// begin fills in what needs no evaluation.
+func (w *work) begin(s *Steps) *events.Failure {
 	a, c := w.Attempt, &w.call
 	c.Run, c.Pipeline, c.Stage, c.Attempt = a.Run, a.Plan.Pipeline, a.Stage.Name, a.Number
 	run := a.Run.String()
@@ -31,18 +46,29 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	c.Resources, c.Network = a.Stage.Resources, a.Stage.Network
 	c.Dir, c.LogDir = s.attemptDirs(a, run)
 	c.With, c.Pin, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Pin, a.Stage.Timeout, a.Stage.Grace, a.Started
-	c.LogicalTime, c.Seed = a.Logical, seed(a)
+	w.clock()
 	if c.Params = a.Values; c.Params == nil && len(a.Params) > 0 {
 		if err := json.Unmarshal(a.Params, &c.Params); err != nil {
-			return cannot(ctx, "read the parameters", err)
+			return &events.Failure{Class: events.System, Reason: fmt.Sprintf("cannot read the parameters: %v", err)}
 		}
 	}
-	if len(a.Stage.Inputs)+len(a.Stage.Env)+len(a.Stage.Secrets) == 0 && !hasExpression(a.Stage.With) {
+	return nil
+}
+
+// resolve evaluates every expression of the stage's data. It makes no file.
+func (w *work) resolve(ctx context.Context, s *Steps) *events.Failure {
+	if len(w.Stage.Inputs)+len(w.Stage.Env)+len(w.Stage.Secrets) == 0 && !hasExpression(w.Stage.With) {
 		return nil
 	}
 	e := w.evaluation(ctx, s)
-	if f := w.prepareInputs(ctx, s, e); f != nil {
-		return f
+	w.sources = make(map[string]source, len(w.Stage.Inputs))
+	for i := range w.Stage.Inputs {
+		in := &w.Stage.Inputs[i]
+		from, f := e.source(in)
+		if f != nil {
+			return at(f, in.Role)
+		}
+		w.sources[in.Role] = from
 	}
 	if f := w.prepareWith(e); f != nil {
 		return f
@@ -53,26 +79,26 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	return w.prepareSecrets(s)
 }
 
+// at says which input a failure is about.
+func at(f *events.Failure, role string) *events.Failure {
+	if f.Pointer == "" {
+		f.Pointer = "/inputs/" + role
+	}
+	return f
+}
+
 // seed gives a stage, or an instance of it, its own seed, the same on every attempt: derived from the run's seed and its label.
 func seed(a *Attempt) uint64 {
 	return events.SeedOf(binary.BigEndian.AppendUint64(nil, a.Seed), []byte(a.Stage.Label(a.Item)))
 }
 
-func (w *work) prepareInputs(ctx context.Context, s *Steps, e *evaluation) *events.Failure {
+func (w *work) placeInputs(ctx context.Context, s *Steps) *events.Failure {
 	w.call.Inputs = make(map[string]executor.Input, len(w.Stage.Inputs))
-	w.sources = make(map[string]source, len(w.Stage.Inputs))
 	for i := range w.Stage.Inputs {
-		in := &w.Stage.Inputs[i]
-		from, f := e.source(in)
-		if f == nil {
-			w.sources[in.Role] = from
-			f = w.placeInput(ctx, s, in.Role, &from)
-		}
-		if f != nil {
-			if f.Pointer == "" {
-				f.Pointer = "/inputs/" + in.Role
-			}
-			return f
+		role := w.Stage.Inputs[i].Role
+		from := w.sources[role]
+		if f := w.placeInput(ctx, s, role, &from); f != nil {
+			return at(f, role)
 		}
 	}
 	if len(w.inputs)+len(w.lists) > 0 {

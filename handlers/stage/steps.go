@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,8 +35,13 @@ type Steps struct {
 	LogDir    string // of their logs, likewise
 	Secrets   func(ref string) (string, error)
 	Logger    zerolog.Logger
+	PinKey    []byte                // tells secrets apart in pins documents
+	Machine   func() events.Machine // what attempts run on, asked for once; may be nil
 
-	dirs runDirs
+	dirs        runDirs
+	definitions definitions
+	machineOnce sync.Once
+	machineAt   events.Digest
 }
 
 // step is one part of an attempt. A failure ends the attempt.
@@ -61,6 +67,7 @@ type work struct {
 	*Attempt
 	whole    context.Context //nolint:containedctx // of the attempt
 	call     executor.Call
+	program  *executor.Program // what the executor starts; nil when it does not say
 	result   *executor.Result
 	inputs   map[string]*file  // file inputs by role
 	lists    map[string]bool   // inputs that are lists of files, by role
@@ -81,6 +88,7 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 	leave := s.dirs.enter(s.WorkDir, a.Run)
 	failure := s.carryOut(ctx, w)
 	w.record()
+	s.pin(ctx, w, failure != nil)
 	if failure != nil {
 		w.conceal(failure)
 		s.evidence(ctx, w, failure)

@@ -27,6 +27,7 @@ func TestANoopTaskMakesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	o := b.run(attempt(&events.Stage{}), nothing)
+	o.Data.Pinned = nil
 	want(t, o, Outcome{Data: &events.Data{}})
 	for _, dir := range []string{b.WorkDir, b.LogDir} {
 		if _, err := os.Lstat(dir); err == nil {
@@ -188,6 +189,7 @@ func TestEvidence(t *testing.T) {
 			} else {
 				want(t, b.get(o.Failure.Evidence), c.want)
 			}
+			o.Data.Pinned = nil
 			want(t, *o.Data, events.Data{Leftovers: 2, Segments: []events.Segment{{Name: "load", Duration: time.Second}}, Usage: events.Usage{User: 1, System: 2, MaxRSS: 3},
 				Stderr: events.LogRef{Bytes: int64(len(c.stderr)), Dropped: 1}, Stdout: events.LogRef{Bytes: int64(len(c.stdout)), Dropped: 1}})
 		})

@@ -27,6 +27,7 @@ type Delivery struct {
 	Rerun       *Rerun            // set: it runs an ended run's delivery anew
 	Logical     time.Time         // the run's time for its stages; zero is that of its creation
 	Seed        uint64            // of the run; 0 follows from its id
+	Fresh       bool              // the run takes over no result of another
 }
 
 // Child says whose stage starts a run.

@@ -23,6 +23,7 @@ type StartRequest struct {
 	InputName string            `json:"input_name,omitempty" doc:"name of the input as a file"`
 	Sample    int               `json:"sample,omitempty" minimum:"0" doc:"the input is cut to this many records, and the run is marked; 0 leaves it whole"`
 	AsOf      time.Time         `json:"as_of,omitzero" required:"false" doc:"the run's time for its stages; without it, that of its creation"`
+	NoCache   bool              `json:"no_cache,omitempty" doc:"no stage takes over the result of another run"`
 	Seed      uint64            `json:"seed,omitempty" doc:"of the run: its stages derive theirs from it; without it, from the run's id"`
 }
 

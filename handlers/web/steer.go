@@ -25,9 +25,10 @@ type Place struct {
 
 // RerunRequest asks for a new run on an ended run's plan and delivery.
 type RerunRequest struct {
-	From   string            `json:"from,omitempty" doc:"stage from which everything runs anew; what completed before it is taken over. Without it all runs anew"`
-	Params map[string]string `json:"params,omitempty" doc:"parameters as text; the others are those of the ended run"`
-	Key    string            `json:"key,omitempty" doc:"idempotency key: the same key is one run"`
+	From    string            `json:"from,omitempty" doc:"stage from which everything runs anew; what completed before it is taken over. Without it all runs anew"`
+	Params  map[string]string `json:"params,omitempty" doc:"parameters as text; the others are those of the ended run"`
+	Key     string            `json:"key,omitempty" doc:"idempotency key: the same key is one run"`
+	NoCache bool              `json:"no_cache,omitempty" doc:"no stage takes over the result of another run"`
 }
 
 // Answer is what a person says to a stage that waits for one.
