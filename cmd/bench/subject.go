@@ -110,7 +110,7 @@ func (t timed) Run(ctx context.Context, a *stage.Attempt) stage.Outcome {
 
 // Load is what the child is asked to do.
 type Load struct {
-	Kind    string        `json:"kind"` // chains, graph, webhooks, posts, files, process, shell
+	Kind    string        `json:"kind"` // chains, graph, webhooks, posts, files, process, shell, cached
 	Runs    int           `json:"runs"`
 	Flight  int           `json:"flight"`
 	Stages  int           `json:"stages"`
@@ -155,6 +155,8 @@ func (s *Subject) carryOut(ctx context.Context, l Load) (Done, error) {
 		return s.files(ctx, l)
 	case "shell":
 		return s.shell(ctx, l)
+	case "cached":
+		return s.cached(ctx, l)
 	}
 	return Done{}, fmt.Errorf("no load %q", l.Kind)
 }
