@@ -43,26 +43,26 @@ func TestHistoryOfRuns(t *testing.T) {
 		r := happened{h.Begin(plan), t}
 		r.add(0, events.RunCreated, events.Data{Size: 1000})
 		r.add(1, events.RunStarted, events.Data{})
-		r.add(1, events.StageStarted, events.Data{Stage: "fetch", Attempt: 1})
+		r.add(1, events.StageStarted, events.Data{Worker: "w", Stage: "fetch", Attempt: 1})
 		r.add(2, events.StageRetryScheduled, events.Data{Stage: "fetch", Attempt: 1, Class: events.ExecFailed})
-		r.add(5, events.StageStarted, events.Data{Stage: "fetch", Attempt: 2})
+		r.add(5, events.StageStarted, events.Data{Worker: "w", Stage: "fetch", Attempt: 2})
 		r.add(7, events.StageCompleted, events.Data{Stage: "fetch", Attempt: 2, Duration: 2 * time.Second, IO: events.IO{Written: 900},
 			Usage: events.Usage{User: 2 * time.Second, System: time.Second, MaxRSS: 100 << 20}, Outputs: []events.Result{{Role: "orders", Size: 500, Records: 7}}})
-		r.add(7, events.StageStarted, events.Data{Stage: "clean", Attempt: 1})
+		r.add(7, events.StageStarted, events.Data{Worker: "w", Stage: "clean", Attempt: 1})
 		r.add(11, events.StageCompleted, events.Data{Stage: "clean", Attempt: 1, Duration: 4 * time.Second, Outputs: []events.Result{{Role: "clean", Size: 300, Records: -1}}})
 		r.add(7, events.StageStarted, events.Data{Stage: "each", Items: json.RawMessage(`["a","b"]`), Count: 2})
 		for item := 1; item <= 2; item++ {
-			r.add(7, events.StageStarted, events.Data{Stage: "each", Item: item, Attempt: 1})
+			r.add(7, events.StageStarted, events.Data{Worker: "w", Stage: "each", Item: item, Attempt: 1})
 			r.add(8, events.StageCompleted, events.Data{Stage: "each", Item: item, Attempt: 1, Duration: time.Duration(item) * time.Second})
 		}
 		r.add(10, events.StageCompleted, events.Data{Stage: "each"})
-		r.add(11, events.StageStarted, events.Data{Stage: "ask", Attempt: 1})
+		r.add(11, events.StageStarted, events.Data{Worker: "w", Stage: "ask", Attempt: 1})
 		r.add(71, events.StageCompleted, events.Data{Stage: "ask", Attempt: 1, Duration: time.Minute})
 		r.add(71, events.RunCompleted, events.Data{})
 	}
 	sample := happened{h.Begin(plan), t}
 	sample.add(0, events.RunCreated, events.Data{Sample: 10})
-	sample.add(0, events.StageStarted, events.Data{Stage: "fetch", Attempt: 1})
+	sample.add(0, events.StageStarted, events.Data{Worker: "w", Stage: "fetch", Attempt: 1})
 	sample.add(9, events.StageCompleted, events.Data{Stage: "fetch", Attempt: 1, Duration: time.Hour})
 	e := h.Estimate(3600)
 	if e.Runs != 2 || e.Samples != 2 || e.Sure || e.Duration.P95.Value != 70 {
@@ -176,5 +176,27 @@ func TestParseRate(t *testing.T) {
 		if got, err := ParseRate(text); err == nil {
 			t.Errorf("%q is %v", text, got)
 		}
+	}
+}
+
+// Nothing ran for a stage that took over its result, or had it already: neither its time nor the run's says anything.
+func TestResultsTakenOverSayNothing(t *testing.T) {
+	t.Parallel()
+	plan := chain()
+	h := NewHistory(plan)
+	r := happened{h.Begin(plan), t}
+	r.add(0, events.RunCreated, events.Data{})
+	r.add(0, events.RunStarted, events.Data{})
+	r.add(0, events.StageStarted, events.Data{Stage: "fetch", Attempt: 1})
+	r.add(0, events.StageCompleted, events.Data{Stage: "fetch", Attempt: 1})
+	r.add(0, events.StageStarted, events.Data{Stage: "clean", Attempt: 1, Worker: "w"})
+	r.add(4, events.StageCompleted, events.Data{Stage: "clean", Attempt: 1, Duration: 4 * time.Second})
+	r.add(4, events.RunCompleted, events.Data{})
+	fetch, clean := &h.stages[0], &h.stages[1]
+	if fetch.started+len(fetch.duration)+len(fetch.wall) != 0 || len(h.took) != 0 {
+		t.Errorf("taken over: %+v, runs %v", fetch, h.took)
+	}
+	if clean.started != 1 || len(clean.duration) != 1 || len(clean.wall) != 1 {
+		t.Errorf("ran: %+v", clean)
 	}
 }

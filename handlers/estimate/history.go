@@ -50,6 +50,7 @@ type Run struct {
 	inputs  map[string][]input
 	first   map[string]int64 // when a stage first started
 	cut     bool             // a sample run: it says nothing about whole ones
+	given   map[string]bool  // stages and instances, by label, that had their outputs already: nothing ran for them
 }
 
 // input is where a stage's data comes from: an output of a stage, or the trigger when stage is empty.
@@ -96,7 +97,7 @@ func (r *Run) Add(e *events.Event) {
 	case events.RunStarted:
 		r.begin = e.Time
 	case events.RunCompleted:
-		if r.begin > 0 && !r.cut {
+		if r.begin > 0 && !r.cut && len(r.given) == 0 {
 			r.history.took = append(r.history.took, time.Duration(max(0, e.Time-r.begin)).Seconds())
 		}
 	default:
@@ -110,8 +111,16 @@ func (r *Run) stage(s *series, e *events.Event) {
 	d := &e.Data
 	foreach := d.Item > 0 || r.foreach(d.Stage)
 	attempt := d.Item > 0 || !foreach // the events of a foreach stage itself are no attempts
+	label := (&events.Stage{Name: d.Stage}).Label(d.Item)
 	switch e.Type {
 	case events.StageStarted:
+		if attempt && d.Worker == "" {
+			if r.given == nil {
+				r.given = map[string]bool{}
+			}
+			r.given[label] = true
+			return
+		}
 		if attempt {
 			s.started++
 		}
@@ -123,11 +132,11 @@ func (r *Run) stage(s *series, e *events.Event) {
 			s.failed++
 		}
 	case events.StageCompleted:
-		if attempt {
+		if attempt && !r.given[label] {
 			s.complete(d, r.volume(d))
 		}
 		if d.Item == 0 {
-			if first := r.first[d.Stage]; first > 0 {
+			if first := r.first[d.Stage]; first > 0 && !r.given[label] {
 				s.wall = append(s.wall, time.Duration(max(0, e.Time-first)).Seconds())
 			}
 			sizes := make(map[string]int64, len(d.Outputs))
