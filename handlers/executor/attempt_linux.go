@@ -49,6 +49,12 @@ type attempt struct {
 	wake    *waker
 	buf     []byte
 
+	isolation *Isolation
+	how       confinement
+	own       *thread // that the process is started by, and that is lost afterwards; nil is the supervisor's
+	prepared  func() error
+	observer  observer // hears what the processes use
+
 	phase     phase
 	until     time.Time       // end of the present phase; zero is never
 	pause     time.Duration   // between looks at the tree, once the leader has ended
@@ -94,7 +100,7 @@ func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
 
 // start opens what the attempt needs and starts its process.
 func (a *attempt) start(p program, env []string) *events.Failure {
-	a.proc.pidfd, a.talk.fd = -1, -1
+	a.proc.pidfd, a.talk.fd, a.observer.fd = -1, -1, -1
 	for i := range a.streams {
 		a.streams[i].fd = -1
 	}
@@ -103,6 +109,7 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		return systemFailure("make an event descriptor", err)
 	}
 	a.fifo.drain(a.buf, func([]byte) {}) // nothing of an earlier attempt
+	a.prepared = a.prepare(&p)
 	null, err := devNull()
 	if err != nil {
 		return systemFailure("open "+os.DevNull, err)
@@ -128,11 +135,13 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		files[0] = uintptr(read)
 		files = append(files, p.dialogue.Program.Fd())
 	}
-	var failure *events.Failure
-	a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, files, &a.limits)
+	if err := a.prepared(); err != nil {
+		return systemFailure("isolate the stage", err)
+	}
+	failure := a.launch(p, env, files)
 	if failure != nil && a.limits.group != nil { // a sandbox may allow groups, and not the call that starts a process in one
 		a.limits.ungroup()
-		a.proc, failure = p.start(filepath.Join(a.call.Dir, "out"), env, files, &a.limits)
+		failure = a.launch(p, env, files)
 	}
 	a.tree.leader = a.proc.pid
 	return failure
@@ -147,8 +156,13 @@ func (a *attempt) release() {
 	if a.wake != nil {
 		a.wake.close()
 	}
-	if a.proc.pidfd >= 0 {
-		unix.Close(a.proc.pidfd)
+	if a.prepared != nil {
+		_ = a.prepared() // has been said already, or the attempt has failed before
+	}
+	for _, fd := range []int{a.proc.pidfd, a.observer.fd} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
 	}
 }
 
@@ -161,6 +175,7 @@ func (a *attempt) poll() {
 		{Fd: int32(a.proc.pidfd), Events: unix.POLLIN},    //nolint:gosec // a descriptor is an int32 to the kernel
 		{Fd: int32(a.wake.fd), Events: unix.POLLIN},       //nolint:gosec // a descriptor is an int32 to the kernel
 		{Fd: a.talk.waits(), Events: unix.POLLOUT},
+		{Fd: int32(a.observer.fd), Events: unix.POLLIN}, //nolint:gosec // a descriptor is an int32 to the kernel
 	}
 	if a.exited {
 		fds[3].Fd = -1
@@ -171,6 +186,9 @@ func (a *attempt) poll() {
 	ready, err := unix.Poll(fds[:], a.timeout(time.Now()))
 	if err != nil || ready == 0 {
 		return
+	}
+	if fds[6].Revents&unix.POLLIN != 0 {
+		a.observer.serve(a.buf)
 	}
 	for i := range a.streams {
 		if fds[i].Revents != 0 {
@@ -357,7 +375,7 @@ func (a *attempt) finish(result *Result) *events.Failure {
 	}
 	failure := outcome(status, a.stopped)
 	a.limits.explain(failure, a.call, result)
-	return failure
+	return a.observer.explain(failure, a.stopped != nil, result)
 }
 
 // wait collects the leader, which is a zombie by now.

@@ -57,13 +57,27 @@ func newEnviron(c *Call, mark string) (*environ, *events.Failure) {
 			return nil, err
 		}
 	}
+	e.perturb(c)
 	return e, nil
+}
+
+// perturb lays the variables of a perturbation over all others but the mark, by which the attempt is found.
+func (e *environ) perturb(c *Call) {
+	if c.Perturb == nil {
+		return
+	}
+	for name, value := range c.Perturb.Env {
+		if name != markName {
+			e.values[name] = value
+		}
+	}
 }
 
 func (e *environ) base(c *Call) {
 	v := e.values
 	v["PATH"], v["LANG"], v["TZ"] = stagePath, "C.UTF-8", "UTC"
-	v["HOME"], v["TMPDIR"] = c.Dir, filepath.Join(c.Dir, "tmp")
+	tmp := filepath.Join(c.Dir, "tmp")
+	v["HOME"], v["TMPDIR"] = tmp, tmp
 	v["SOURCE_DATE_EPOCH"] = strconv.FormatInt(c.LogicalTime.Unix(), 10)
 	v["APOLLO_LOGICAL_TIME"] = c.LogicalTime.UTC().Format(time.RFC3339Nano)
 	v["APOLLO_SEED"] = strconv.FormatUint(c.Seed, 10)

@@ -19,6 +19,7 @@ type program struct {
 	args     []string  // with the name at 0
 	file     string    // that it reads its script from, made by write; empty is none
 	text     string    // of that file
+	trees    []string  // directories that it needs besides those of the machine, to read
 	dialogue *Dialogue // nil: nobody speaks with it, and what it writes is its log
 }
 
@@ -66,13 +67,13 @@ var devNull = sync.OnceValues(func() (int, error) {
 
 // start runs the program in its own session and within its limits. The thread must be locked until the process has ended,
 // since the kernel ends the process with the thread that started it, not with the engine.
-func (p program) start(dir string, env []string, files []uintptr, l *limits) (process, *events.Failure) {
+func (p program) start(dir string, env []string, files []uintptr, l *limits, umask int) (process, *events.Failure) {
 	pid, pidfd := 0, -1
 	sys := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd, Ptrace: l.held()}
 	if l.group != nil {
 		sys.UseCgroupFD, sys.CgroupFD = true, l.group.fd
 	}
-	err := withUmask(0o022, func() (err error) {
+	err := withUmask(umask, func() (err error) {
 		pid, err = syscall.ForkExec(p.path, p.args, &syscall.ProcAttr{
 			Dir: dir, Env: env, Files: files,
 			Sys: sys,
@@ -83,7 +84,6 @@ func (p program) start(dir string, env []string, files []uintptr, l *limits) (pr
 		return process{pidfd: -1}, p.startFailure(err)
 	}
 	leaders.Store(pid, struct{}{})
-	first(pid)
 	started := process{pid: pid, pidfd: pidfd}
 	if pidfd < 0 {
 		started.discard()

@@ -23,7 +23,7 @@ const maxOutputs = 64 << 10
 // maxOutputDepth is how deep the values may be nested.
 const maxOutputDepth = 64
 
-func outputsPath(c *Call) string { return filepath.Join(c.Dir, "outputs.json") }
+func outputsPath(c *Call) string { return filepath.Join(c.Dir, "state", "outputs.json") }
 
 // readOutputs reads the values that a stage wrote to APOLLO_OUTPUTS; a missing or empty file is no values.
 func readOutputs(path string) (map[string]json.RawMessage, *events.Failure) {

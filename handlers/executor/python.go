@@ -115,6 +115,9 @@ func (p *Python) plan(ctx context.Context, c *Call, build bool) (t pythonAttempt
 	}
 	t.pins = found.pins(settings.Requirements)
 	t.program = program{path: found.path, file: filepath.Join(c.Dir, "script.py"), text: settings.Script}
+	if found.Prefix != "/" {
+		t.program.trees = []string{found.Prefix}
+	}
 	if settings.Requirements != "" {
 		dir := p.environmentOf(&found, settings.Requirements)
 		if build {
@@ -125,7 +128,7 @@ func (p *Python) plan(ctx context.Context, c *Call, build bool) (t pythonAttempt
 				return t, failure
 			}
 		}
-		t.program.path = pythonOf(dir)
+		t.program.path, t.program.trees = pythonOf(dir), append(t.program.trees, dir)
 		t.call.Env["VIRTUAL_ENV"], t.call.Env["PATH"] = dir, filepath.Join(dir, "bin")+":"+stagePath
 	}
 	t.program.args = append([]string{t.program.path, "-s", t.program.file}, args...)

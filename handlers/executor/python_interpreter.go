@@ -23,6 +23,7 @@ type interpreter struct {
 	state      fileState
 	Version    string `json:"version"`
 	Executable string `json:"executable"` // the binary, without symbolic links and wrappers
+	Prefix     string `json:"prefix"`     // directory of its standard library and of what it needs else
 	Venv       bool   `json:"venv"`       // it can make environments
 }
 
@@ -44,7 +45,7 @@ func stateOf(path string) (fileState, bool) {
 // probe is asked without any site package, so that nothing but the interpreter answers.
 const probe = `import json, os, platform, sys
 from importlib.util import find_spec
-print(json.dumps({"version": platform.python_version(), "executable": os.path.realpath(sys.executable),
+print(json.dumps({"version": platform.python_version(), "executable": os.path.realpath(sys.executable), "prefix": os.path.realpath(sys.base_prefix),
                   "venv": all(find_spec(m) for m in ("venv", "ensurepip"))}))`
 
 const probePatience = 30 * time.Second

@@ -91,7 +91,7 @@ json.dump({"n": 9007199254740993}, open(os.environ["APOLLO_OUTPUTS"], "w"))
 			delete(got.Env, name)
 		}
 	}
-	want := map[string]string{"APOLLO_IN_DROP": "/data/a b.csv", "HOME": c.Dir, "LANG": "C.UTF-8", "MODE": "fast", "PATH": stagePath,
+	want := map[string]string{"APOLLO_IN_DROP": "/data/a b.csv", "HOME": c.Dir + "/tmp", "LANG": "C.UTF-8", "MODE": "fast", "PATH": stagePath,
 		"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1",
 		"SOURCE_DATE_EPOCH": "1796018400", "TMPDIR": c.Dir + "/tmp", "TOKEN": "s3cr3t-token", "TZ": "UTC"}
 	delete(got.Env, "LC_CTYPE") // Python's own

@@ -31,9 +31,9 @@ func TestEnvironmentIsExactlyThis(t *testing.T) {
 	want := []string{
 		"APOLLO_ATTEMPT=1", "APOLLO_IDEMPOTENCY_KEY=" + run + "/fetch", "APOLLO_IN_DROP=/data/a b.csv",
 		"APOLLO_IN_ROW_COUNT=9007199254740993", "APOLLO_LOGICAL_TIME=2026-11-30T06:00:00Z",
-		"APOLLO_MARK=" + owner + "/" + run + "/fetch/1", "APOLLO_OUTPUTS=" + c.Dir + "/outputs.json",
+		"APOLLO_MARK=" + owner + "/" + run + "/fetch/1", "APOLLO_OUTPUTS=" + c.Dir + "/state/outputs.json",
 		"APOLLO_PARAM_NONE=", "APOLLO_PARAM_REGION=eu", "APOLLO_RUN_ID=" + run, "APOLLO_SEED=42",
-		"APOLLO_SEGMENTS=" + c.Dir + "/segments", "APOLLO_STAGE=fetch", "HOME=" + c.Dir, "LANG=C.UTF-8", "MODE=fast",
+		"APOLLO_SEGMENTS=" + c.Dir + "/segments", "APOLLO_STAGE=fetch", "HOME=" + c.Dir + "/tmp", "LANG=C.UTF-8", "MODE=fast",
 		"PATH=" + stagePath, "SOURCE_DATE_EPOCH=1796018400", "TMPDIR=" + c.Dir + "/tmp", "TOKEN=s3cr3t-token", "TZ=UTC",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

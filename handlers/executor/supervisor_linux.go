@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/apollo-11/apollo/events"
@@ -12,13 +13,14 @@ import (
 
 // supervisor starts attempts for the executors that run programs.
 type supervisor struct {
-	owner  string
-	spares spares
-	groups func() groups // found once, when a stage first asks for resources
+	owner    string
+	spares   spares
+	groups   func() groups    // found once, when a stage first asks for resources
+	isolated func() Isolation // what the machine can do to hold an attempt
 }
 
 func newSupervisor(s Settings) *supervisor {
-	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}, groups: sync.OnceValue(func() groups { return openGroups(s.Owner) })}
+	return &supervisor{owner: s.Owner, spares: spares{root: s.Spare}, groups: sync.OnceValue(func() groups { return openGroups(s.Owner) }), isolated: Isolated}
 }
 
 // supervise runs a program as an attempt of the call and returns when nothing of it is left.
@@ -52,10 +54,22 @@ func (s *supervisor) carryOut(ctx context.Context, c *Call, p program, env *envi
 // attend is carryOut within limits that are made already.
 func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *environ, l limits) (result *Result, failure *events.Failure, ended bool) {
 	result = new(Result)
+	isolation := s.isolated()
+	how, failure := isolation.confine(c)
+	result.Isolation = how.level
+	if failure != nil {
+		return result, failure, false
+	}
+	result.Hermetic = how.hermetic()
+	var own *thread
+	if how.apart() || c.Perturb.ofThread() {
+		own = newThread()
+		defer own.end()
+	}
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err), false
 	}
-	if err := s.makeDirs(c.Dir, "out", "tmp"); err != nil {
+	if err := s.makeDirs(c.Dir, writableDirs...); err != nil {
 		return result, systemFailure("make the work directory", err), false
 	}
 	fifo, err := s.spares.takeFIFO(c.Dir)
@@ -63,18 +77,25 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 		return result, systemFailure("make the named pipe of the segments", err), false
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
-	a := &attempt{ctx: ctx, limits: l, call: c, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
-	runtime.LockOSThread()
+	c.Perturb.setClock(env)
+	a := &attempt{ctx: ctx, limits: l, call: c, isolation: &isolation, how: how, own: own, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
+	if own == nil {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	failure = a.run(p, env.list(), result)
-	runtime.UnlockOSThread()
 	s.spares.giveFIFO(fifo, a.clean)
 	if a.clean { // else a stray process might still write there
-		for _, name := range []string{"out", "tmp", "."} {
+		for _, name := range append(slices.Clone(writableDirs), ".") {
 			s.spares.giveDir(filepath.Join(c.Dir, name))
 		}
 	}
 	return result, failure, a.exited && a.stopped == nil && len(a.stuck) == 0
 }
+
+// writableDirs are those of the work directory that an attempt writes to: its outputs, what it needs for a while, and
+// what it says of itself.
+var writableDirs = []string{"out", "tmp", "state"}
 
 // makeDirs makes directories below the work directory, and that one when it is missing.
 func (s *supervisor) makeDirs(dir string, names ...string) error {

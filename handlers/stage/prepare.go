@@ -44,6 +44,7 @@ func (w *work) begin(s *Steps) *events.Failure {
 	}
 	c.Answer, c.Approved = a.Answer, a.Approved
 	c.Resources, c.Network = a.Stage.Resources, a.Stage.Network
+	c.Isolation, c.Require, c.Readable = a.Stage.Isolation, a.Stage.Require, a.Stage.Readable
 	c.Dir, c.LogDir = s.attemptDirs(a, run)
 	c.With, c.Pin, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Pin, a.Stage.Timeout, a.Stage.Grace, a.Started
 	w.clock()

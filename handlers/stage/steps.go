@@ -175,6 +175,9 @@ func (w *work) record() {
 	w.out.Usage = events.Usage{User: r.Usage.User, System: r.Usage.System, MaxRSS: r.Usage.MaxRSS}
 	w.out.IO = events.IO{Read: r.Usage.Read, Written: r.Usage.Written}
 	w.out.Leftovers, w.out.Pins = r.Leftovers, r.Pins
+	if w.out.Isolation, w.out.Accesses = r.Isolation, r.Accesses; r.Hermetic {
+		w.out.Hermetic = 1
+	}
 }
 
 const evidenceTail = 16 << 10 // bytes of a log that become evidence

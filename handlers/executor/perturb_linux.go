@@ -1,0 +1,80 @@
+package executor
+
+import (
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stageUmask is the umask of every stage.
+const stageUmask = 0o022
+
+func (p *Perturbation) umask() int {
+	if p == nil || p.Umask == 0 {
+		return stageUmask
+	}
+	return p.Umask
+}
+
+// ofThread reports whether the attempt needs a thread of its own.
+func (p *Perturbation) ofThread() bool { return p != nil && (len(p.CPUs) > 0 || p.Hostname != "") }
+
+// miss notes a field that could not be applied.
+func (p *Perturbation) miss(field string) { p.Missed = append(p.Missed, field) }
+
+// onThread applies what the stage's process inherits from the thread that starts it.
+func (p *Perturbation) onThread() {
+	if p == nil {
+		return
+	}
+	if len(p.CPUs) > 0 {
+		var set unix.CPUSet
+		for _, n := range p.CPUs {
+			set.Set(n)
+		}
+		if unix.SchedSetaffinity(0, &set) != nil {
+			p.miss("CPUs")
+		}
+	}
+	if p.Hostname != "" && (unix.Unshare(unix.CLONE_NEWUTS) != nil || unix.Sethostname([]byte(p.Hostname)) != nil) {
+		p.miss("Hostname")
+	}
+}
+
+// setClock has the attempt's programs loaded with a library that moves their clock. Programs that are linked statically,
+// as those of Go, do not load it.
+func (p *Perturbation) setClock(env *environ) {
+	if p == nil || p.Clock == 0 {
+		return
+	}
+	library := clockLibrary()
+	if library == "" {
+		p.miss("Clock")
+		return
+	}
+	env.values["LD_PRELOAD"], env.values["NO_FAKE_STAT"] = library, "1"
+	env.values["FAKETIME"] = signed(int64(p.Clock / time.Second))
+}
+
+// signed always writes the sign: without one libfaketime reads an instant.
+func signed(n int64) string {
+	if n < 0 {
+		return strconv.FormatInt(n, 10)
+	}
+	return "+" + strconv.FormatInt(n, 10)
+}
+
+// clockLibrary finds libfaketime, in the form for programs with threads where there is one.
+var clockLibrary = sync.OnceValue(func() string {
+	for _, name := range []string{"libfaketimeMT.so.1", "libfaketime.so.1"} {
+		for _, dir := range []string{"/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/lib64/faketime", "/usr/local/lib/faketime"} {
+			if found, err := filepath.Glob(filepath.Join(dir, name)); err == nil && len(found) > 0 {
+				return found[0]
+			}
+		}
+	}
+	return ""
+})
