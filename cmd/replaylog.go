@@ -102,11 +102,10 @@ func (l *logReplay) step(ctx context.Context, e *storage.Sealed) error {
 	}
 	p, known := l.runs[e.Stream]
 	if !known {
-		g, err := l.graph(ctx, e)
-		if err != nil {
+		var err error
+		if p, err = l.begin(ctx, e); err != nil {
 			return err
 		}
-		p = events.NewReplayer(g)
 		l.runs[e.Stream] = p
 	}
 	if p == nil {
@@ -114,13 +113,54 @@ func (l *logReplay) step(ctx context.Context, e *storage.Sealed) error {
 	}
 	if m := p.Step(&e.Event, e.Encoded); m != nil {
 		l.runs[e.Stream] = nil
+		delete(l.heads, e.Stream) // of before, when it had ended already
 		return l.verdict(replayJSON{Run: e.Stream.String(), Events: e.Sequence, Verdict: "differs", Mismatch: m})
 	}
-	if r := p.Run(); r.State.Terminal() && r.State != events.Failed && r.RunningStages() == 0 {
+	r := p.Run()
+	if verdicts := e.Type.AfterEnd() && e.Type.Entity() == "stage"; !verdicts && r.State.Terminal() && r.State != events.Failed && r.RunningStages() == 0 {
 		delete(l.runs, e.Stream)
 		l.heads[e.Stream] = r.Mark
 	}
 	return nil
+}
+
+// begin stands before the event: at the start of a run, or where a run that was forgotten at its end goes on. That one
+// was the same so far.
+func (l *logReplay) begin(ctx context.Context, e *storage.Sealed) (*events.Replayer, error) {
+	if e.Type.AfterEnd() {
+		p, err := l.again(ctx, e.Stream, e.Sequence-1)
+		if err == nil && p == nil {
+			err = fmt.Errorf("%w: event %s belongs to no run", storage.ErrCorrupt, e.ID)
+		}
+		return p, err
+	}
+	g, err := l.graph(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return events.NewReplayer(g), nil
+}
+
+// again replays a run up to an event that it was replayed to before. The replayer is nil when nothing of it is there.
+func (l *logReplay) again(ctx context.Context, run events.ID, until uint64) (p *events.Replayer, err error) {
+	for after := uint64(0); after < until; {
+		log, err := l.store.Events(ctx, run, after, int(min(replayPage, until-after)))
+		if err != nil || len(log) == 0 {
+			return p, err
+		}
+		for i := range log {
+			if p == nil {
+				if p, err = l.begin(ctx, &log[i]); err != nil {
+					return nil, err
+				}
+			}
+			if m := p.Step(&log[i].Event, log[i].Encoded); m != nil {
+				return nil, fmt.Errorf("%w: run %s changed while it was replayed: event %d", storage.ErrCorrupt, run, m.Sequence)
+			}
+			after = log[i].Sequence
+		}
+	}
+	return p, nil
 }
 
 func (l *logReplay) graph(ctx context.Context, e *storage.Sealed) (*events.Graph, error) {
@@ -158,7 +198,13 @@ func (l *logReplay) end(ctx context.Context) error {
 			if !same {
 				continue
 			}
-			if p := l.runs[r.ID]; p != nil && mark.Sequence < r.Sequence {
+			p := l.runs[r.ID]
+			if p == nil && mark.Sequence < r.Sequence {
+				if p, err = l.again(ctx, r.ID, mark.Sequence); err != nil {
+					return err
+				}
+			}
+			if p != nil && mark.Sequence < r.Sequence {
 				if same, err = l.catchUp(ctx, p, r); err != nil {
 					return err
 				}

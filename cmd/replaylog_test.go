@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage/sqlite"
 	"github.com/apollo-11/apollo/storage/storetest"
 )
@@ -110,6 +111,62 @@ func TestReplayBesideAServer(t *testing.T) {
 		if want := map[bool]string{true: "differs", false: "same"}[v.Run == other.ID.String()]; v.Verdict != want {
 			t.Errorf("%+v, not %s", v, want)
 		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplayAfterTheEnd: what became of runs after their end comes long after the rest of them, also between the reading
+// of the log and that of the rows.
+func TestReplayAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &storetest.Maker{}
+	g, plan := storetest.Plan("p", 5)
+	flows := make([]*storetest.Flow, 6)
+	for i := range flows {
+		flows[i] = m.Begin(g, plan, m.ID())
+		flows[i].Finish()
+		err = errors.Join(err, s.Commit(flows[i].Take()))
+	}
+	verify := func(f *storetest.Flow) {
+		f.Emit(events.StageVerified, events.Data{Stage: "s0", Verdict: "reproduced"})
+		f.Emit(events.StageIrreproducibleFound, events.Data{Stage: "s1"})
+		f.Emit(events.RunVerified, events.Data{Verdict: "reproduced"})
+		err = errors.Join(err, s.Commit(f.Take()))
+	}
+	for _, f := range flows[:3] {
+		verify(f)
+	}
+	row, b := m.Delivery(events.DeliveryReceived, events.Data{Pipeline: "p", Kind: "manual", Trigger: "manual"})
+	err = errors.Join(err, s.Commit(b))
+	_, b = m.Import(row)
+	if err = errors.Join(err, s.Commit(b)); err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	l := newLogReplay(s, func(r replayJSON) error {
+		if r.Verdict != "same" {
+			t.Errorf("%+v %+v", r, r.Mismatch)
+		}
+		same++
+		return nil
+	})
+	if err := l.scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range flows[2:4] {
+		verify(f)
+	}
+	if err := errors.Join(err, l.end(t.Context())); err != nil || same != len(flows) {
+		t.Errorf("%d runs are the same, %v", same, err)
+	}
+	if _, err := replayLog(t.Context(), s, l.verdict); err != nil || same != 2*len(flows) {
+		t.Errorf("%d runs are the same, %v", same, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

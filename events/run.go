@@ -104,7 +104,7 @@ func Fold(g *Graph, log []Event) (*Run, error) {
 // Apply moves the state by one event. The event must be the next of the run's stream; the hash chain is the caller's
 // to check (Chain.Follow). An event that may not follow leaves the state as it was.
 func (r *Run) Apply(e *Event) error {
-	if e.Type >= StageQueued && e.Type <= StageLateResult {
+	if e.Type >= StageQueued && e.Type <= StageIrreproducibleFound {
 		return r.applyStage(e)
 	}
 	to, ok := Next(r.State, e.Type)

@@ -112,6 +112,16 @@ func (t Type) Entity() string {
 // Known reports whether the type is in the list.
 func (t Type) Known() bool { return fullNames[t] != "" }
 
+// AfterEnd reports whether an event of the type may join a stream that is over: what became of a run, or of a delivery,
+// after its end.
+func (t Type) AfterEnd() bool {
+	switch t {
+	case DeliveryImported, RunImported, RunVerified, RunPruned, StageVerified, StageIrreproducibleFound:
+		return true
+	}
+	return false
+}
+
 // ParseType reads a full name, as "apollo.run.created.v1".
 func ParseType(name string) (Type, error) {
 	for n := range fullNames {

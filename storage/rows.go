@@ -115,6 +115,16 @@ func RunRowOf(r *events.Run) RunRow {
 		Waits: r.Waits, Parent: r.Parent, Imported: r.Imported, Pruned: r.Pruned, Verified: r.Verified, Findings: r.Findings}
 }
 
+// ResultRowOf gives the row of a result that other runs may take over: of a stage.completed event that is shared, and was
+// not taken over itself. It is false for every other event.
+func ResultRowOf(e *events.Event) (ResultRow, bool) {
+	if e.Type != events.StageCompleted || e.Data.Shared != 1 || !e.Data.Cached.IsZero() {
+		return ResultRow{}, false
+	}
+	row := ResultRow{Key: e.Data.StageKey(), Run: e.Stream, Sequence: e.Sequence}
+	return row, !row.Key.IsZero()
+}
+
 // StageRowOf projects one stage of a folded run.
 func StageRowOf(r *events.Run, i int) StageRow {
 	s := &r.Stages[i]

@@ -39,7 +39,7 @@ type Batch struct {
 	Runs       []RunRow      // whole rows: inserted, or replaced
 	Stages     []StageRow    // likewise
 	Deliveries []DeliveryRow // likewise
-	Results    []ResultRow   // the first of a key stays
+	Results    []ResultRow   // the first of a key stays, until its run is pruned
 	Parked     []ParkedRow
 	Messages   []Outgoing // Watermill messages that are no Apollo events
 	Cursors    []Cursor
@@ -110,7 +110,7 @@ type Store interface {
 	Delivery(ctx context.Context, id events.ID) (DeliveryRow, error)
 	DeliveryByKey(ctx context.Context, key KeyHash) (DeliveryRow, error)
 	Deliveries(ctx context.Context, f DeliveryFilter) ([]DeliveryRow, error)
-	Result(ctx context.Context, key events.Digest) (ResultRow, error) // the first result with the stage key
+	Result(ctx context.Context, key events.Digest) (ResultRow, error) // the first with the stage key whose run was not pruned
 	Parked(ctx context.Context) ([]ParkedRow, error)
 	Cursor(ctx context.Context, topic, group string) (int64, error)
 

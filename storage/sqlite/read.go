@@ -85,10 +85,10 @@ func (s *reads) Run(ctx context.Context, id events.ID) (storage.RunRow, error) {
 	return r, missing(err, "run", id)
 }
 
-// Result gives the first result that was recorded for a stage key.
+// Result gives the first result that was recorded for a stage key, unless its run was pruned.
 func (s *reads) Result(ctx context.Context, key events.Digest) (storage.ResultRow, error) {
 	r := storage.ResultRow{Key: key}
-	err := s.q.QueryRowContext(ctx, `SELECT run, seq FROM results WHERE key = ?`, key[:]).Scan(fixed(r.Run[:]), &r.Sequence)
+	err := s.q.QueryRowContext(ctx, `SELECT run, seq FROM results WHERE key = ? AND NOT `+ofPruned, key[:]).Scan(fixed(r.Run[:]), &r.Sequence)
 	return r, missing(err, "result", key)
 }
 

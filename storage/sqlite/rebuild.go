@@ -16,7 +16,7 @@ import (
 const scanPage = 2000
 
 // Rebuild makes the state rows again from the log, compares them with the live ones and, when write is set, puts the
-// rebuilt ones in their place. It needs memory for unfinished runs only.
+// rebuilt ones in their place. It needs memory for runs that go on, and about 100 bytes for each result that is shared.
 //
 // It sees the store as it is when it begins. Commits wait for it when write is set.
 func (s *Store) Rebuild(ctx context.Context, write bool) (differences []storage.Difference, err error) {
@@ -61,13 +61,15 @@ func (s *Store) snapshot(ctx context.Context, read func(*reads) error) error {
 }
 
 func newRebuild(s *Store, view *reads, write bool) *rebuild {
-	return &rebuild{s: s, view: view, write: write, runs: map[events.ID]*events.Run{}, deliveries: map[events.ID]*tracked{}, graphs: map[events.Digest]*events.Graph{}}
+	return &rebuild{s: s, view: view, write: write, runs: map[events.ID]*events.Run{}, deliveries: map[events.ID]*tracked{}, graphs: map[events.Digest]*events.Graph{},
+		again: map[events.ID]bool{}, results: results{first: map[events.Digest]storage.ResultRow{}, pruned: map[events.ID]bool{}}}
 }
 
 // tracked is a delivery's row as the log says it so far.
 type tracked struct {
 	row   storage.DeliveryRow
 	chain events.Chain
+	again bool // compared before, and folded again since
 }
 
 // rebuild walks the log once. A run is compared when it ends, or at the end of the log.
@@ -79,6 +81,8 @@ type rebuild struct {
 	deliveries  map[events.ID]*tracked
 	graphs      map[events.Digest]*events.Graph
 	scratch     []byte
+	again       map[events.ID]bool // runs that were compared before, and folded again since
+	results     results
 	counts      struct{ runs, stages, deliveries int64 }
 	differences []storage.Difference
 }
@@ -127,38 +131,67 @@ func (b *rebuild) walk(ctx context.Context, report func(position int64, err erro
 }
 
 func (b *rebuild) apply(ctx context.Context, e *storage.Sealed) (err error) {
-	if e.Type.Entity() == "delivery" {
-		d := b.deliveries[e.Stream]
-		if d == nil {
-			d = &tracked{}
-			b.deliveries[e.Stream] = d
-		}
-		if b.scratch, err = d.chain.Follow(&e.Event, e.Encoded, b.scratch); err != nil {
-			return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
-		}
-		d.row.Project(&e.Event, d.chain.Head)
-		if e.Type == events.DeliveryHeld {
-			return nil
-		}
-		delete(b.deliveries, e.Stream)
-		return b.compareDelivery(ctx, d)
+	if e.Type <= events.DeliveryImported {
+		return b.applyDelivery(ctx, e)
 	}
 	run := b.runs[e.Stream]
-	if run == nil {
-		if run, err = b.begin(ctx, e); err != nil {
-			return err
-		}
+	switch {
+	case run != nil:
+	case e.Type.AfterEnd():
+		run, err = b.foldAgain(ctx, e)
+	default:
+		run, err = b.begin(ctx, e)
 	}
+	if err != nil {
+		return err
+	}
+	if err := b.step(run, e); err != nil {
+		return err
+	}
+	b.results.see(e)
+	if !run.State.Terminal() || run.RunningStages() > 0 || run.State == events.Failed {
+		return nil // a failed run may be resumed
+	}
+	return b.settle(ctx, e, run)
+}
+
+func (b *rebuild) step(run *events.Run, e *storage.Sealed) (err error) {
 	if b.scratch, err = run.Chain.Follow(&e.Event, e.Encoded, b.scratch); err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 	}
-	if err := run.Apply(&e.Event); err != nil {
+	return run.Apply(&e.Event)
+}
+
+func (b *rebuild) applyDelivery(ctx context.Context, e *storage.Sealed) (err error) {
+	d := b.deliveries[e.Stream]
+	if d == nil {
+		d = &tracked{}
+		if e.Type.AfterEnd() {
+			if err := b.deliveryAgain(ctx, e, d); err != nil {
+				return err
+			}
+		}
+		b.deliveries[e.Stream] = d
+	}
+	if err := b.project(d, e); err != nil || e.Type == events.DeliveryHeld {
 		return err
 	}
-	if run.State.Terminal() && run.RunningStages() == 0 && run.State != events.Failed {
-		delete(b.runs, e.Stream) // a failed run may be resumed
-		return b.compareRun(ctx, e.Stream, run)
+	live, err := b.view.Delivery(ctx, e.Stream)
+	if err := found(err); err != nil {
+		return err
 	}
+	if live.Sequence > d.row.Sequence {
+		return nil // its row says that there is more to come
+	}
+	delete(b.deliveries, e.Stream)
+	return b.compareDelivery(ctx, d)
+}
+
+func (b *rebuild) project(d *tracked, e *storage.Sealed) (err error) {
+	if b.scratch, err = d.chain.Follow(&e.Event, e.Encoded, b.scratch); err != nil {
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	d.row.Project(&e.Event, d.chain.Head)
 	return nil
 }
 
@@ -199,7 +232,13 @@ func (b *rebuild) compareRun(ctx context.Context, id events.ID, run *events.Run)
 	if err := found(err); err != nil {
 		return err
 	}
-	b.counts.runs++
+	again := b.again[id]
+	delete(b.again, id)
+	if again { // what was found at its end is found once more, as of now
+		b.forget("runs", id.String())
+	} else {
+		b.counts.runs++
+	}
 	var mend storage.Batch
 	if live != want {
 		b.differ("runs", id.String(), live, want)
@@ -218,7 +257,11 @@ func (b *rebuild) compareRun(ctx context.Context, id events.ID, run *events.Run)
 		if !has && !run.Touched(i) {
 			continue
 		}
-		b.counts.stages++
+		if again {
+			b.forget("stages", id.String()+" "+run.StageOf(i).Name)
+		} else {
+			b.counts.stages++
+		}
 		if want := storage.StageRowOf(run, i); row != want {
 			b.differ("stages", id.String()+" "+want.Stage, row, want)
 			mend.Stages = append(mend.Stages, want)
@@ -232,7 +275,11 @@ func (b *rebuild) compareDelivery(ctx context.Context, d *tracked) error {
 	if err := found(err); err != nil {
 		return err
 	}
-	b.counts.deliveries++
+	if d.again {
+		b.forget("deliveries", d.row.ID.String())
+	} else {
+		b.counts.deliveries++
+	}
 	if live == d.row {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
 )
 
@@ -21,11 +22,17 @@ func (b *rebuild) mend(batch *storage.Batch) error {
 	if !b.write || batch.Rows() == 0 {
 		return nil
 	}
-	return b.s.writer.replace(batch)
+	return b.s.writer.replace(&replacement{Batch: *batch})
+}
+
+// replacement is a batch of rebuilt rows, and the keys of the results that it replaces or removes.
+type replacement struct {
+	storage.Batch
+	results []events.Digest
 }
 
 // replace is called with connLock held.
-func (w *writer) replace(batch *storage.Batch) (err error) {
+func (w *writer) replace(batch *replacement) (err error) {
 	if w.fatal != nil {
 		return w.fatal
 	}
@@ -41,8 +48,11 @@ func (w *writer) replace(batch *storage.Batch) (err error) {
 	for i := 0; err == nil && i < len(batch.Deliveries); i++ {
 		err = w.run(`DELETE FROM deliveries WHERE id = ?`, batch.Deliveries[i].ID[:])
 	}
+	for i := 0; err == nil && i < len(batch.results); i++ {
+		err = w.run(`DELETE FROM results WHERE key = ?`, batch.results[i][:])
+	}
 	if err == nil {
-		err = w.writeRows(batch)
+		err = w.writeRows(&batch.Batch)
 	}
 	if err == nil {
 		err = w.exec("COMMIT")
@@ -74,5 +84,5 @@ func (b *rebuild) extra(ctx context.Context) error {
 			b.differ(t.table, "*", fmt.Sprintf("%d rows", have), fmt.Sprintf("%d rows", t.want))
 		}
 	}
-	return nil
+	return b.compareResults(ctx)
 }

@@ -14,10 +14,13 @@ const (
 	eventAt      = `SELECT id FROM events WHERE stream = ? AND seq = ?`
 	newTopic     = `INSERT INTO topics (id, name) SELECT coalesce(max(id), 999) + 1, ? FROM topics WHERE true ON CONFLICT (name) DO NOTHING`
 	insertOther  = `INSERT INTO events (position, topic, id, time, data, metadata, sum) VALUES (?, ?, ?, ?, ?, ?, ?)`
-	insertResult = `INSERT INTO results VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
+	insertResult = `INSERT INTO results VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET run = excluded.run, seq = excluded.seq WHERE ` + ofPruned
 	insertParked = `INSERT INTO parked VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position, sum = excluded.sum`
 )
+
+// ofPruned holds for a result of a run that was pruned: nobody can take it over any more.
+const ofPruned = `EXISTS (SELECT 1 FROM runs WHERE id = results.run AND pruned IS NOT NULL)`
 
 var (
 	eventTable = table{columns: 10, insert: `INSERT OR ROLLBACK INTO events (position, topic, stream, seq, id, time, cause, prev, data, sum)`}
@@ -29,7 +32,7 @@ var (
 		conflict: ` ON CONFLICT DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
 			waits = excluded.waits, started = excluded.started, ended = excluded.ended, due = excluded.due, class = excluded.class, reason = excluded.reason`}
 	deliveryTable = table{columns: 14, insert: `INSERT INTO deliveries (id, kind, trigger, pipeline, key, keyhash, received, fate, run, first, code, reason, seq, head)`,
-		conflict: ` ON CONFLICT (id) DO UPDATE SET fate = excluded.fate, run = excluded.run, code = excluded.code, reason = excluded.reason, seq = excluded.seq, head = excluded.head`}
+		conflict: ` ON CONFLICT (id) DO UPDATE SET fate = excluded.fate, run = excluded.run, code = excluded.code, reason = excluded.reason, keyhash = excluded.keyhash, seq = excluded.seq, head = excluded.head`}
 )
 
 // blob, text and number store the zero value as NULL: a byte in the row instead of the value.

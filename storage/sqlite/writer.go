@@ -280,7 +280,7 @@ func (w *writer) follows(e *storage.Sealed) error {
 
 // remember keeps the last sequence of a stream that goes on.
 func (w *writer) remember(e *storage.Sealed) {
-	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryImported {
+	if e.Type == events.RunCompleted || e.Type == events.RunFailed || e.Type == events.RunCancelled || e.Type <= events.DeliveryImported || e.Type.AfterEnd() {
 		delete(w.heads, e.Stream)
 		return
 	}

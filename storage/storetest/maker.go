@@ -88,6 +88,9 @@ func (f *Flow) emit(e *events.Event) {
 		panic(err)
 	}
 	f.batch.Events = append(f.batch.Events, sealed)
+	if row, shared := storage.ResultRowOf(&sealed.Event); shared {
+		f.batch.Results = append(f.batch.Results, row)
+	}
 }
 
 // Decide records everything that is due: stages that are ready start at once.
@@ -124,6 +127,13 @@ func (f *Flow) Report(i int, typ events.Type) {
 	f.Decide()
 }
 
+// Share completes a running stage with a result that other runs may take over, under the stage key of the pins.
+func (f *Flow) Share(i int, pins string) {
+	f.Emit(events.StageCompleted, events.Data{Stage: f.Graph.Plan.Stages[i].Name, Attempt: f.Stages[i].Attempt, Token: f.Stages[i].Token,
+		Pinned: []byte(pins), Shared: 1})
+	f.Decide()
+}
+
 // Finish completes every stage.
 func (f *Flow) Finish() {
 	f.Decide()
@@ -150,6 +160,14 @@ func (m *Maker) Delivery(typ events.Type, d events.Data) (storage.DeliveryRow, *
 	var c events.Chain
 	e := m.Seal(&c, &events.Event{Stream: m.ID(), Type: typ, Data: d})
 	var row storage.DeliveryRow
+	row.Project(&e.Event, c.Head)
+	return row, &storage.Batch{Events: []storage.Sealed{e}, Deliveries: []storage.DeliveryRow{row}}
+}
+
+// Import makes the event that says of a delivery that it came from another store.
+func (m *Maker) Import(row storage.DeliveryRow) (storage.DeliveryRow, *storage.Batch) {
+	c := events.Chain{Sequence: row.Sequence, Head: row.Head}
+	e := m.Seal(&c, &events.Event{Stream: row.ID, Type: events.DeliveryImported})
 	row.Project(&e.Event, c.Head)
 	return row, &storage.Batch{Events: []storage.Sealed{e}, Deliveries: []storage.DeliveryRow{row}}
 }

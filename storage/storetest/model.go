@@ -24,6 +24,7 @@ type world struct {
 	deliveries []storage.DeliveryRow
 	past       []*storage.Batch
 	cursors    map[string]int64
+	results    map[events.Digest]storage.ResultRow
 	seen       []storage.Sealed // read so far, up to position
 	position   int64
 }
@@ -32,14 +33,14 @@ type world struct {
 func model(t *testing.T, open func(t *testing.T) storage.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{s: open(t), runs: map[events.ID]storage.RunRow{}, cursors: map[string]int64{}}
+		w := &world{s: open(t), runs: map[events.ID]storage.RunRow{}, cursors: map[string]int64{}, results: map[events.Digest]storage.ResultRow{}}
 		defer func() {
 			if err := w.s.Close(); err != nil {
 				rt.Error(err)
 			}
 		}()
 		w.graph, w.plan = Plan("p", rapid.IntRange(1, 4).Draw(rt, "stages"))
-		rt.Repeat(map[string]func(*rapid.T){"begin": w.begin, "move": w.move, "deliver": w.deliver, "again": w.again,
+		rt.Repeat(map[string]func(*rapid.T){"begin": w.begin, "move": w.move, "deliver": w.deliver, "afterEnd": w.afterEnd, "import": w.importOne, "again": w.again,
 			"conflict": w.conflict, "gap": w.gap, "cursor": w.cursor, "": w.compareNew})
 		w.compare(rt)
 		if d, err := w.s.Rebuild(context.Background(), false); err != nil || len(d) > 0 {
@@ -57,7 +58,18 @@ func (w *world) commit(t *rapid.T, b *storage.Batch) {
 	for _, r := range b.Runs {
 		w.runs[r.ID] = r
 	}
-	w.deliveries = append(w.deliveries, b.Deliveries...)
+	for _, d := range b.Deliveries {
+		if i := slices.IndexFunc(w.deliveries, func(old storage.DeliveryRow) bool { return old.ID == d.ID }); i >= 0 {
+			w.deliveries[i] = d
+		} else {
+			w.deliveries = append(w.deliveries, d)
+		}
+	}
+	for _, r := range b.Results {
+		if first, has := w.results[r.Key]; !has || w.runs[first.Run].Pruned > 0 {
+			w.results[r.Key] = r
+		}
+	}
 }
 
 func (w *world) begin(t *rapid.T) {
@@ -85,7 +97,11 @@ func (w *world) move(t *rapid.T) {
 		f.Emit(events.RunCancelRequested, events.Data{Reason: "enough"})
 	case i >= 0:
 		typ := rapid.SampledFrom([]events.Type{events.StageCompleted, events.StageCompleted, events.StageFailed, events.StageRetryScheduled}).Draw(t, "result")
-		f.Report(i, typ)
+		if typ == events.StageCompleted && rapid.Bool().Draw(t, "shared") {
+			f.Share(i, rapid.SampledFrom([]string{`{"seed":"1"}`, `{"seed":"2"}`}).Draw(t, "pins"))
+		} else {
+			f.Report(i, typ)
+		}
 		for j := range f.Stages {
 			if s := &f.Stages[j]; s.Waits == "retry" && s.State == events.Pending && !f.Cancelling() {
 				f.Emit(events.StageStarted, events.Data{Stage: f.Graph.Plan.Stages[j].Name, Attempt: s.Attempt + 1})
@@ -103,8 +119,48 @@ func (w *world) move(t *rapid.T) {
 
 func (w *world) deliver(t *rapid.T) {
 	typ := rapid.SampledFrom([]events.Type{events.DeliveryReceived, events.DeliveryHeld, events.DeliveryRejected}).Draw(t, "fate")
-	_, b := w.m.Delivery(typ, events.Data{Pipeline: "p", Kind: "manual", Trigger: "manual", Reason: rapid.String().Draw(t, "reason")})
+	_, b := w.m.Delivery(typ, events.Data{Pipeline: "p", Kind: "manual", Trigger: "manual", Reason: rapid.String().Draw(t, "reason"),
+		Key: rapid.SampledFrom([]string{"", w.m.ID().String()}).Draw(t, "key")})
 	w.commit(t, b)
+}
+
+// afterEnd says of a run that has ended what became of it since. Several events come together, as one verification of it.
+func (w *world) afterEnd(t *rapid.T) {
+	var ended []*Flow
+	for _, f := range w.flows {
+		if f.State.Terminal() {
+			ended = append(ended, f)
+		}
+	}
+	if len(ended) == 0 {
+		t.Skip("no run has ended")
+	}
+	f := rapid.SampledFrom(ended).Draw(t, "ended run")
+	for range rapid.IntRange(1, 3).Draw(t, "events") {
+		typ := rapid.SampledFrom([]events.Type{events.RunImported, events.RunVerified, events.RunPruned, events.StageVerified, events.StageIrreproducibleFound}).Draw(t, "type")
+		d := events.Data{Verdict: rapid.SampledFrom([]string{"reproduced", "differs"}).Draw(t, "verdict")}
+		if typ.Entity() == "stage" {
+			if f.Stages[0].State != events.Completed {
+				continue
+			}
+			d.Stage = f.Graph.Plan.Stages[0].Name
+		}
+		f.Emit(typ, d)
+	}
+	if len(f.batch.Events) > 0 {
+		w.commit(t, f.Take())
+	}
+}
+
+// importOne says of a delivery that it came from another store: its key is nobody's.
+func (w *world) importOne(t *rapid.T) {
+	if len(w.deliveries) == 0 {
+		t.Skip("no delivery")
+	}
+	row := rapid.SampledFrom(w.deliveries).Draw(t, "delivery")
+	if _, b := w.m.Import(row); row.Fate != "held" && row.Sequence == 1 {
+		w.commit(t, b)
+	}
 }
 
 // again commits something old once more: nothing changes.
@@ -228,6 +284,12 @@ func (w *world) compareLists(ctx context.Context, t *rapid.T) {
 	}
 	slices.Reverse(deliveries)
 	same2(t, "deliveries", w.deliveries, deliveries)
+	for key, want := range w.results {
+		have, err := w.s.Result(ctx, key)
+		if pruned := w.runs[want.Run].Pruned > 0; pruned != errors.Is(err, storage.ErrNotFound) || !pruned && (err != nil || have != want) {
+			t.Fatalf("result %+v, not %+v: %v", have, want, err)
+		}
+	}
 	for topic, want := range w.cursors {
 		if have, err := w.s.Cursor(ctx, topic, "g"); err != nil || have != want {
 			t.Fatalf("cursor %d, not %d: %v", have, want, err)

@@ -34,6 +34,9 @@ func Run(t *testing.T, open func(t *testing.T) storage.Store) {
 		{"FindRunsByPrefix", findRuns},
 		{"DeliveryByKey", deliveryByKey},
 		{"ParkedAndCursor", parkedAndCursor},
+		{"TheFirstResultStays", firstResult},
+		{"EventsAfterTheEnd", afterTheEnd},
+		{"RebuildMendsResults", rebuildMendsResults},
 		{"ConcurrentCommits", concurrentCommits},
 		{"ReadsDuringWrites", readsDuringWrites},
 		{"RebuildEqualsLive", rebuildEqualsLive},
@@ -286,7 +289,8 @@ func missing(t *testing.T, s storage.Store) {
 	_, delivery := s.Delivery(t.Context(), m.ID())
 	_, key := s.DeliveryByKey(t.Context(), storage.HashKey("a", "b", "c"))
 	_, plan := s.Plan(t.Context(), events.DigestOf(nil))
-	for _, err := range []error{run, delivery, key, plan} {
+	_, result := s.Result(t.Context(), events.DigestOf(nil))
+	for _, err := range []error{run, delivery, key, plan, result} {
 		if !errors.Is(err, storage.ErrNotFound) {
 			t.Error(err)
 		}
