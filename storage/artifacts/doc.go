@@ -13,5 +13,7 @@
 //   - Storing the same bytes again is a success that changes nothing, from any number of goroutines.
 //   - Reads are checked: a reader that reaches the end, and every CopyTo, has compared the bytes with the digest.
 //   - Nothing is reached through a symbolic link, and no name leads out of the directory (os.Root).
-//   - No hard link is made or kept: an artifact shares its bytes with no file that a stage can write to.
+//   - An artifact shares its bytes with no file that a stage can write to: what comes in with a second hard link is copied,
+//     and one is made only for a caller that keeps the reader from writing (Placing.Shared).
+//   - A directory is the manifest of what lies in it: two with the same names, bytes and programs have the same digest.
 package artifacts

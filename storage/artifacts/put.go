@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/apollo-11/apollo/events"
@@ -49,7 +50,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (Info, error) {
 	}
 	defer t.drop()
 	h := sha256.New()
-	size, err := io.Copy(io.MultiWriter(t.file, h), io.MultiReader(&head, r))
+	size, err := copyBuffered(io.MultiWriter(&writer{file: t.file}, h), io.MultiReader(&head, r))
 	if err != nil {
 		return Info{}, full(err)
 	}
@@ -66,7 +67,7 @@ func (s *Store) seal(t *temp, h hash.Hash, size int64) (Info, error) {
 	if there, err := s.durable(info); there || err != nil {
 		return info, err
 	}
-	if err := t.file.Chmod(blobMode); err != nil {
+	if err := errors.Join(t.file.Chmod(blobMode), s.temps.Chtimes(t.name, Stored, Stored)); err != nil {
 		return Info{}, full(err)
 	}
 	if err := errors.Join(s.step("sync"), syncFile(t.file)); err != nil {
@@ -202,6 +203,27 @@ func (r reader) Read(p []byte) (int, error) {
 	}
 	return r.r.Read(p)
 }
+
+// early is the size from which it pays to have a file written before it is synced.
+const early = 8 << 20
+
+// writer has what was written to a file brought to the disk bit by bit.
+type writer struct {
+	file          *os.File
+	written, told int64
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	n, err := w.file.Write(p)
+	if w.written += int64(n); w.written-w.told >= early {
+		writeBack(w.file, w.told, w.written-w.told)
+		w.told = w.written
+	}
+	return n, err
+}
+
+// buffers are for copies of large files.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 1<<20); return &b }}
 
 // syncFile marks a failed sync as what stops the process: after it nobody knows what the disk holds.
 func syncFile(f *os.File) error {

@@ -6,9 +6,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -107,8 +107,13 @@ func (s *Store) hashAndSeal(ctx context.Context, t *temp) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	if before.Size() >= early { // the disk writes while the processor hashes
+		var writing sync.WaitGroup
+		writing.Go(func() { writeBack(t.file, 0, 0) })
+		defer writing.Wait()
+	}
 	h := sha256.New()
-	size, err := io.Copy(h, reader{ctx, t.file})
+	size, err := copyBuffered(h, reader{ctx, t.file})
 	if err != nil {
 		return Info{}, err
 	}
@@ -133,18 +138,7 @@ func (s *Store) giveBack(to *os.Root, name, temp string) error {
 }
 
 func renameAcross(from *os.Root, name string, to *os.Root, target string) error {
-	source, err := from.Open(path.Dir(name))
-	if err != nil {
-		return err
-	}
-	defer source.Close() //nolint:errcheck // a directory
-	dest, err := to.Open(path.Dir(target))
-	if err != nil {
-		return err
-	}
-	defer dest.Close() //nolint:errcheck // a directory
-	err = unix.Renameat(int(source.Fd()), path.Base(name), int(dest.Fd()), path.Base(target))
-	if err != nil {
+	if err := across(from, name, to, target, unix.Renameat); err != nil {
 		return fmt.Errorf("rename: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/apollo-11/apollo/events"
@@ -83,20 +84,20 @@ func compare(want events.Digest, h hash.Hash) error {
 // system can (no space, no copy), else copies them; either way it reads them and compares them with the digest. The
 // name must be free. After an error there is no file.
 func (s *Store) CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error {
-	if err := s.copyTo(ctx, d, root, name); err != nil {
+	if err := s.copyTo(ctx, d, root, name, blobMode); err != nil {
 		return fmt.Errorf("copy artifact %v: %w", d, err)
 	}
 	return nil
 }
 
-func (s *Store) copyTo(ctx context.Context, d events.Digest, root *os.Root, name string) (err error) {
+func (s *Store) copyTo(ctx context.Context, d events.Digest, root *os.Root, name string, mode fs.FileMode) (err error) {
 	source, _, err := s.open(d)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // read only
 	// The mode holds for later opens; this descriptor can write.
-	dest, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, blobMode)
+	dest, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return full(err)
 	}
@@ -107,15 +108,15 @@ func (s *Store) copyTo(ctx context.Context, d events.Digest, root *os.Root, name
 	}()
 	h := sha256.New()
 	if clone(dest, source) {
-		_, err = io.Copy(h, reader{ctx, dest})
+		_, err = copyBuffered(h, reader{ctx, dest})
 	} else {
-		_, err = io.Copy(io.MultiWriter(dest, h), reader{ctx, source})
+		_, err = copyBuffered(io.MultiWriter(dest, h), reader{ctx, source})
 	}
 	if err == nil {
 		err = compare(d, h)
 	}
 	if err == nil {
-		err = dest.Chmod(blobMode) // whatever the umask left
+		err = dest.Chmod(mode) // whatever the umask left
 	}
 	return err
 }

@@ -25,6 +25,7 @@ type Store struct {
 	blobs  *os.Root // sha256/
 	temps  *os.Root // tmp/
 	shards [256]shard
+	clones func() bool // whether the file system clones; it is tried once
 
 	mu   sync.Mutex
 	live map[string]bool // names in tmp/ that this process is writing
@@ -55,6 +56,7 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
 	s := &Store{root: root, live: map[string]bool{}}
+	s.clones = sync.OnceValue(s.tryClone)
 	if s.blobs, err = openSub(root, "sha256"); err == nil {
 		s.temps, err = openSub(root, "tmp")
 	}
