@@ -192,6 +192,8 @@ func (b *builder) checkAnswer(s *stageInfo) {
 		case s.out.Outputs[i].Path == "" && !slices.Contains(HTTPValues, e.key.text):
 			b.at(e.key, "E_HTTP_OUTPUT", "an answer has no value "+shortened(e.key.text), "status, headers or body; or path: for a file with the body",
 				didYouMean(e.key.text, HTTPValues))
+		case isDirectory(s.out.Outputs[i].Path):
+			b.at(e.value.get("path"), "E_HTTP_OUTPUT", "an answer's body is one file, and "+e.key.text+" is a directory", "a path without a slash at its end", "")
 		case s.out.Outputs[i].Path != "" && file != "":
 			b.at(e.key, "E_HTTP_OUTPUT", "the answer's body can't become two files, "+file+" and "+e.key.text, "at most one output with a path",
 				"a stage that reads "+file+" can make more of it")

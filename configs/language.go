@@ -115,18 +115,20 @@ func stageSpec() *spec {
 func inputSpec() *spec {
 	return choice("A literal, one ${{ expression }}, or a map.",
 		as(valueForm, "A literal or one ${{ expression }}."),
-		object("An input with a format or a contract.",
-			must("from", as(valueForm, "A literal or one ${{ expression }}.")),
+		object("An input with a format or a contract, or from the machine.",
+			key("from", as(valueForm, "A literal or one ${{ expression }}.")),
+			key("file", as(textForm, "Instead of from: a file or directory of the machine, relative to the definition. Its content is taken in when the attempt begins.")),
 			key("format", oneOf("The data's format; else that of the output it comes from.", formats...)),
 			key("contract", as(nameForm, "The contract it must meet."))))
 }
 
 func outputSpec() *spec {
 	s := object("A file when path is set, else a small value written to $APOLLO_OUTPUTS with the keywords of JSON Schema beside it.",
-		key("path", as(textForm, "A path below the stage's out directory.")),
+		key("path", as(textForm, "A path below the stage's out directory; with a slash at its end, a directory and all that is in it.")),
 		key("format", oneOf("The file's format; with a contract, else by its name.", formats...)),
 		key("contract", as(nameForm, "The contract it must meet.")),
 		preset("optional", "false", as(booleanForm, "Whether it may be missing.")),
+		key("key", list("Columns by which apollo diff finds the same row in two tables.", as(textForm, "A column."))),
 		key("schema", as(schemaForm, "JSON Schema of a value.")))
 	s.schemaKeys = true
 	return s

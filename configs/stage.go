@@ -31,6 +31,7 @@ type stageInfo struct {
 // outputInfo is what other stages' expressions need to know of an output.
 type outputInfo struct {
 	file   bool
+	dir    bool
 	format string
 	typ    types.Type // of one instance
 }
@@ -78,12 +79,13 @@ func (b *builder) collectOutputs(s *stageInfo) {
 		}
 		out := b.output(e.key.text, e.value)
 		s.out.Outputs = append(s.out.Outputs, out)
-		info := outputInfo{file: out.Path != "", format: out.Format, typ: fileType}
+		info := outputInfo{file: out.Path != "", dir: isDirectory(out.Path), format: out.Format, typ: fileType}
 		if !info.file {
 			info.typ = rawSchemaType(out.Schema)
 		}
 		s.outputs[e.key.text] = info
 	}
+	b.checkOverlaps(n)
 	slices.SortFunc(s.out.Outputs, func(a, b events.Output) int { return strings.Compare(a.Role, b.Role) })
 }
 
@@ -94,7 +96,11 @@ func (b *builder) output(role string, n *node) events.Output {
 		if schema := slices.IndexFunc(n.entries, isSchemaKey); schema >= 0 {
 			b.at(n.entries[schema].key, "E_FIELD", "a file has no "+n.entries[schema].key.text, "a contract", "write a contract, or leave path out for a small value")
 		}
-		if out.Format == "" && out.Contract != "" {
+		switch {
+		case isDirectory(out.Path):
+			b.refuseChecks(n, "the output "+role)
+			out.Format, out.Contract = "", ""
+		case out.Format == "" && out.Contract != "":
 			out.Format = formatByName(out.Path)
 		}
 	} else {
@@ -103,7 +109,8 @@ func (b *builder) output(role string, n *node) events.Output {
 		}
 		out.Schema = b.schema(valueSchema(n))
 	}
-	b.checkContractRef(n.get("contract"), out.Format, out.Path != "")
+	b.checkContractRef(n.get("contract"), out.Format, out.Path != "" && !isDirectory(out.Path))
+	b.outputKey(&out, n.get("key"))
 	return out
 }
 
@@ -140,7 +147,7 @@ func formatByName(name string) string {
 }
 
 func (b *builder) checkOutputPath(n *node) {
-	p := n.text
+	p := strings.TrimSuffix(n.text, "/") // one at its end makes it a directory
 	switch {
 	case p == "" || path.IsAbs(p) || path.Clean(p) != p || p == "." || p == ".." || strings.HasPrefix(p, "../") || strings.ContainsAny(p, "\\\x00"):
 		b.at(n, "E_PATH", "the output path "+strconv.Quote(shortened(p))+" is not below the stage's out directory", "a relative path without . and ..", "")

@@ -39,10 +39,13 @@ func (b *builder) buildInputs(s *stageInfo) {
 			in.Format, in.Contract, from = formatOf(e.value), e.value.str("contract"), e.value.get("from")
 		}
 		s.inputs[in.Role] = types.Any
-		if from != nil && from.kind == scalarNode {
+		switch {
+		case e.value.kind == mapNode && (from == nil || e.value.get("file") != nil):
+			b.machineInput(s, &in, e.value)
+		case from != nil && from.kind == scalarNode:
 			b.inputSource(s, &in, from)
 		}
-		b.checkContractRef(e.value.get("contract"), in.Format, true)
+		b.checkContractRef(e.value.get("contract"), in.Format, !b.refuseDirectory(s, &in, e.value))
 		s.out.Inputs = append(s.out.Inputs, in)
 	}
 	slices.SortFunc(s.out.Inputs, func(a, b events.Input) int { return strings.Compare(a.Role, b.Role) })
