@@ -12,14 +12,17 @@ import (
 	"strings"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 )
 
 // machine says what attempts run on here.
 func machine() events.Machine {
 	build, _ := version()
+	can := executor.Isolated()
 	host, _ := os.Hostname() // recorded as far as the system says it
 	return events.Machine{Schema: events.DocumentSchema, Apollo: build, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Kernel: firstLine("/proc/sys/kernel/osrelease"), CPU: processor(), CPUs: runtime.NumCPU(), Hostname: host, UID: os.Getuid()}
+		Kernel: firstLine("/proc/sys/kernel/osrelease"), CPU: processor(), CPUs: runtime.NumCPU(), Hostname: host, UID: os.Getuid(),
+		Isolation: can.Level, Landlock: can.Landlock}
 }
 
 func firstLine(path string) string {
