@@ -51,8 +51,8 @@ type attempt struct {
 
 	isolation *Isolation
 	how       confinement
-	own       *thread // that the process is started by, and that is lost afterwards; nil is the supervisor's
-	prepared  func() error
+	own       *thread  // that the process is started by, and that is lost afterwards; nil is that of the supervisor
+	unlock    func()   // of the supervisor: its thread
 	observer  observer // hears what the processes use
 
 	phase     phase
@@ -90,7 +90,11 @@ func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
 	if a.call.Timeout > 0 {
 		a.until = a.looked.Add(a.call.Timeout)
 	}
-	a.spares.refill()
+	if a.observer.fd < 0 {
+		a.spares.refill()
+	} else { // the process waits for its first answer meanwhile
+		go a.spares.refill()
+	}
 	for a.phase != over {
 		a.poll()
 		a.advance(time.Now())
@@ -109,7 +113,6 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		return systemFailure("make an event descriptor", err)
 	}
 	a.fifo.drain(a.buf, func([]byte) {}) // nothing of an earlier attempt
-	a.prepared = a.prepare(&p)
 	null, err := devNull()
 	if err != nil {
 		return systemFailure("open "+os.DevNull, err)
@@ -135,14 +138,7 @@ func (a *attempt) start(p program, env []string) *events.Failure {
 		files[0] = uintptr(read)
 		files = append(files, p.dialogue.Program.Fd())
 	}
-	if err := a.prepared(); err != nil {
-		return systemFailure("isolate the stage", err)
-	}
 	failure := a.launch(p, env, files)
-	if failure != nil && a.limits.group != nil { // a sandbox may allow groups, and not the call that starts a process in one
-		a.limits.ungroup()
-		failure = a.launch(p, env, files)
-	}
 	a.tree.leader = a.proc.pid
 	return failure
 }
@@ -155,9 +151,6 @@ func (a *attempt) release() {
 	a.talk.close()
 	if a.wake != nil {
 		a.wake.close()
-	}
-	if a.prepared != nil {
-		_ = a.prepared() // has been said already, or the attempt has failed before
 	}
 	for _, fd := range []int{a.proc.pidfd, a.observer.fd} {
 		if fd >= 0 {

@@ -3,33 +3,13 @@ package executor
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/apollo-11/apollo/events"
 )
-
-// prepare begins to take from the attempt's own thread what the attempt may not have, and gives a function that waits for
-// that.
-func (a *attempt) prepare(p *program) (prepared func() error) {
-	if a.own == nil {
-		return func() error { return nil }
-	}
-	var grants []grant
-	if a.how.enforce || a.how.observe {
-		grants = attemptGrants(a.call, p, a.fifo)
-	}
-	listener, err := -1, error(nil)
-	a.own.begin(func() { listener, err = a.strip(grants) })
-	return sync.OnceValue(func() error {
-		a.own.await()
-		a.observer = observer{fd: listener, how: a.how, free: a.call.Network == "allow", dir: a.call.Dir, abstract: a.isolation.Landlock >= abiScopes, grants: grants}
-		closeGrants(grants)
-		return err
-	})
-}
 
 // strip runs on the attempt's own thread: first what needs privileges, then what takes them away.
 func (a *attempt) strip(grants []grant) (listener int, err error) {
@@ -59,16 +39,50 @@ func (a *attempt) strip(grants []grant) (listener int, err error) {
 	return listener, nil
 }
 
-// launch starts the process, from the attempt's own thread where it has one.
+// launch starts the process, from a thread of its own where anything is taken from it.
 func (a *attempt) launch(p program, env []string, files []uintptr) (failure *events.Failure) {
-	dir, umask := filepath.Join(a.call.Dir, "out"), a.call.Perturb.umask()
-	if a.own == nil {
-		a.proc, failure = p.start(dir, env, files, &a.limits, umask)
+	if !a.how.apart() && !a.call.Perturb.ofThread() {
+		runtime.LockOSThread()
+		a.unlock = runtime.UnlockOSThread
+		failure = a.spawn(p, env, files)
 	} else {
-		a.own.do(func() { a.proc, failure = p.start(dir, env, files, &a.limits, umask) })
+		var grants []grant
+		if a.how.enforce || a.how.observe {
+			grants = attemptGrants(a.call, &p, a.fifo)
+			defer closeGrants(grants)
+		}
+		a.observer = observer{fd: -1, how: a.how, free: a.call.Network == "allow", abstract: a.isolation.Landlock >= abiScopes, grants: grants}
+		a.own = newThread(func() {
+			var err error
+			if a.observer.fd, err = a.strip(grants); err != nil {
+				failure = systemFailure("isolate the stage", err)
+				return
+			}
+			failure = a.spawn(p, env, files)
+		})
 	}
 	if failure == nil {
 		first(a.proc.pid)
+	}
+	return failure
+}
+
+// letGo gives back the thread that started the process. The process must have ended.
+func (a *attempt) letGo() {
+	a.own.end()
+	if a.unlock != nil {
+		a.unlock()
+	}
+}
+
+// spawn starts the process from the calling thread. A sandbox may allow control groups, and not the call that starts a
+// process in one.
+func (a *attempt) spawn(p program, env []string, files []uintptr) (failure *events.Failure) {
+	dir, umask := filepath.Join(a.call.Dir, "out"), a.call.Perturb.umask()
+	a.proc, failure = p.start(dir, env, files, &a.limits, umask)
+	if failure != nil && a.limits.group != nil {
+		a.limits.ungroup()
+		a.proc, failure = p.start(dir, env, files, &a.limits, umask)
 	}
 	return failure
 }
@@ -77,6 +91,9 @@ func (a *attempt) launch(p program, env []string, files []uintptr) (failure *eve
 // attempt that was stopped keeps that reason.
 func (o *observer) explain(failure *events.Failure, stopped bool, result *Result) *events.Failure {
 	result.Accesses = o.found.list()
+	if o.how.enforce && !o.how.observe && failure != nil && failure.Class == events.ExecFailed {
+		failure.Reason += "; the stage is isolated, and this kernel cannot tell what it was refused: see docs/isolation.md"
+	}
 	if !o.how.enforce || stopped || len(result.Accesses) == 0 {
 		return failure
 	}

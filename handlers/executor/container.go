@@ -88,6 +88,8 @@ func (x *Container) Execute(ctx context.Context, c *Call) (*Result, *events.Fail
 	if failure != nil {
 		return result, failure
 	}
+	result.Isolation, result.Hermetic = LevelContainer, c.Network != "allow"
+	c.Perturb.missInContainer()
 	a := &containerAttempt{call: c, engine: x.engine, result: result, patience: x.patience, memory: config.HostConfig.Memory, named: textOf(settings.User) != ""}
 	failure = a.run(ctx, x.nameOf(c), config)
 	if failure == nil {

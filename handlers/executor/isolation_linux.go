@@ -33,7 +33,6 @@ type Isolation struct {
 
 	gate       uint64  // address of the instruction by which this program calls the kernel
 	patient    uintptr // flag: a call that is being answered is not interrupted by signals
-	handsOver  bool    // the kernel may be asked to switch straight to whoever is waited for
 	privileged bool    // filters need no promise not to gain privileges
 }
 
@@ -43,21 +42,17 @@ func Isolated() Isolation { return probed() }
 
 var probed = sync.OnceValue(func() Isolation {
 	i := Isolation{Level: LevelEnv}
-	t := newThread()
-	t.do(func() {
+	newThread(func() {
 		if i.Filters = auditArch != 0 && i.tryFilter(); i.Filters {
 			i.tryListener()
 		}
-	})
-	t.end()
+	}).end()
 	abi := landlockABI()
-	t = newThread()
-	t.do(func() {
+	newThread(func() {
 		if unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == nil && restricts(abi) {
 			i.Landlock = abi
 		}
-	})
-	t.end()
+	}).end()
 	switch {
 	case i.Landlock > 0 && i.Filters:
 		i.Level = LevelSeccomp
@@ -92,11 +87,7 @@ func (i *Isolation) tryFilter() bool {
 // tryListener lets the calling thread call the kernel for an exec of nothing, and answers it from here. That tells from
 // where this program calls.
 func (i *Isolation) tryListener() {
-	var probe filter
-	probe.load(seenCall)
-	probe.when(unix.SYS_EXECVE, 1)
-	probe.give(unix.SECCOMP_RET_USER_NOTIF)
-	probe.give(unix.SECCOMP_RET_ALLOW)
+	probe := after(seenCall, equal(unix.SYS_EXECVE, ask, allow))
 	i.patient = unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, err := setFilter(probe, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|i.patient)
 	if errors.Is(err, unix.EINVAL) { // Linux before 5.19
@@ -125,13 +116,13 @@ func (i *Isolation) tryListener() {
 // filterCache keeps written filters.
 type filterCache struct {
 	mu   sync.Mutex
-	kept map[filterKind][]unix.SockFilter
+	kept map[filterKind]filter
 	gate uint64
 }
 
-func newFilterCache() *filterCache { return &filterCache{kept: map[filterKind][]unix.SockFilter{}} }
+func newFilterCache() *filterCache { return &filterCache{kept: map[filterKind]filter{}} }
 
-func (c *filterCache) of(k filterKind, gate uint64) []unix.SockFilter {
+func (c *filterCache) of(k filterKind, gate uint64) filter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gate != gate {

@@ -138,8 +138,10 @@ func attemptGrants(c *Call, p *program, segments fifo) (list []grant) {
 		}
 	}
 	read := func(path string) {
-		if !allows(systemGrants(), path, false) {
-			add(path, false)
+		if t, ok := openGrant(path, false); ok && allows(systemGrants(), t.path, false) {
+			unix.Close(t.fd)
+		} else if ok {
+			list = append(list, t)
 		}
 	}
 	add(c.Dir, false)

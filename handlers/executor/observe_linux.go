@@ -20,7 +20,6 @@ type observer struct {
 	fd       int // where the kernel asks; -1 is an attempt that nobody observes
 	how      confinement
 	free     bool    // the network is declared
-	dir      string  // the attempt's own
 	abstract bool    // the kernel keeps abstract sockets apart
 	grants   []grant // of the attempt
 	buf      []byte

@@ -25,6 +25,21 @@ func (p *Perturbation) ofThread() bool { return p != nil && (len(p.CPUs) > 0 || 
 // miss notes a field that could not be applied.
 func (p *Perturbation) miss(field string) { p.Missed = append(p.Missed, field) }
 
+// missInContainer notes what a container takes no part in.
+func (p *Perturbation) missInContainer() {
+	if p == nil {
+		return
+	}
+	for _, field := range []struct {
+		set  bool
+		name string
+	}{{p.Umask != 0, "Umask"}, {len(p.CPUs) > 0, "CPUs"}, {p.Hostname != "", "Hostname"}, {p.Clock != 0, "Clock"}} {
+		if field.set {
+			p.miss(field.name)
+		}
+	}
+}
+
 // onThread applies what the stage's process inherits from the thread that starts it.
 func (p *Perturbation) onThread() {
 	if p == nil {

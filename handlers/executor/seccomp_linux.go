@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"maps"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,114 +24,91 @@ const (
 	seenFirst = 16
 )
 
-// filter is a program under construction. A jump that leads nowhere yet is found again by its mark.
+// filter is a program, or a part of one that ends in a verdict whichever way it takes.
 type filter []unix.SockFilter
 
-func (f *filter) load(at uint32) {
-	*f = append(*f, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at})
+func load(at uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 }
 
-func (f *filter) and(mask uint32) {
-	*f = append(*f, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask})
+func verdict(v uint32) filter {
+	return filter{{Code: unix.BPF_RET | unix.BPF_K, K: v}}
 }
 
-func (f *filter) give(verdict uint32) {
-	*f = append(*f, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: verdict})
+func refusal(e unix.Errno) filter { return verdict(unix.SECCOMP_RET_ERRNO | uint32(e)) }
+
+// branch goes on with then when what was loaded compares to the value, and else with otherwise.
+func branch(compare uint16, value uint32, then, otherwise filter) filter {
+	test := unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jf: uint8(len(then))} //nolint:gosec // some dozens
+	return slices.Concat(filter{test}, then, otherwise)
 }
 
-// unless skips the next n instructions when what was loaded is the value.
-func (f *filter) unless(value uint32, n uint8) {
-	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jt: n})
+func equal(value uint32, then, otherwise filter) filter {
+	return branch(unix.BPF_JEQ, value, then, otherwise)
 }
 
-// when goes on with the next n instructions only when what was loaded is the value.
-func (f *filter) when(value uint32, n uint8) {
-	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: n})
-}
+// after loads a word and goes on.
+func after(at uint32, rest filter) filter { return append(filter{load(at)}, rest...) }
 
-// below goes on with the next n instructions only when what was loaded is the value or more.
-func (f *filter) below(value uint32, n uint8) {
-	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: value, Jf: n})
-}
-
-func refusal(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+var (
+	allow = verdict(unix.SECCOMP_RET_ALLOW)
+	ask   = verdict(unix.SECCOMP_RET_USER_NOTIF)
+)
 
 // newFilter writes the program of a kind. gate is the address of the instruction by which this program, and so the
 // process that it makes of itself for a stage, calls the kernel: the stage's first exec is let through there. It happens
-// while the supervisor's scheduler stands still, when nobody could answer.
-func newFilter(k filterKind, gate uint64) []unix.SockFilter {
-	var f filter
-	foreign := uint32(unix.SECCOMP_RET_ALLOW)
-	if k.none {
-		foreign = unix.SECCOMP_RET_KILL_PROCESS // its calls have other numbers, among them those that make sockets
-	}
-	f.load(seenArch)
-	f.unless(auditArch, 1)
-	f.give(foreign)
-	f.load(seenCall)
-	if foreignCalls > 0 {
-		f.below(foreignCalls, 1)
-		f.give(foreign)
-	}
-	if k.none || k.sealed || k.observe {
-		f.when(unix.SYS_IO_URING_SETUP, 1)
-		f.give(refusal(unix.ENOSYS)) // as on a kernel without it: what goes through a ring passes no filter
-	}
-	if k.none {
-		f.sockets(k)
-	}
-	if k.sealed && !k.observe {
-		f.when(unix.SYS_CONNECT, 1) // nobody can see where to
-		f.give(refusal(unix.EACCES))
-	}
+// while the scheduler of this program stands still, when nobody could answer.
+func newFilter(k filterKind, gate uint64) filter {
+	calls := map[uint32]filter{unix.SYS_IO_URING_SETUP: refusal(unix.ENOSYS)} // what goes through a ring passes no filter
 	if k.observe {
-		f.when(unix.SYS_EXECVE, 6)
-		f.load(seenFrom)
-		f.when(uint32(gate), 3) //nolint:gosec // the lower half
-		f.load(seenFrom + 4)
-		f.when(uint32(gate>>32), 1) //nolint:gosec // the upper half
-		f.give(unix.SECCOMP_RET_ALLOW)
-		f.give(unix.SECCOMP_RET_USER_NOTIF)
 		for _, c := range trappedCalls {
-			if c.nr != unix.SYS_EXECVE && c.use != asks {
-				f.when(c.nr, 1)
-				f.give(unix.SECCOMP_RET_USER_NOTIF)
+			if c.use != asks {
+				calls[c.nr] = ask
 			}
 		}
+		first := equal(uint32(gate), after(seenFrom+4, equal(uint32(gate>>32), allow, ask)), ask) //nolint:gosec // the two halves
+		calls[unix.SYS_EXECVE] = after(seenFrom, first)
 	}
-	f.give(unix.SECCOMP_RET_ALLOW)
-	return f
+	if k.none {
+		k.sockets(calls)
+	}
+	foreign := allow
+	if k.none {
+		foreign = verdict(unix.SECCOMP_RET_KILL_PROCESS) // its calls have other numbers, among them those that make sockets
+	}
+	own := search(slices.Sorted(maps.Keys(calls)), calls)
+	if foreignCalls > 0 {
+		own = branch(unix.BPF_JGE, foreignCalls, foreign, own)
+	}
+	return after(seenArch, equal(auditArch, after(seenCall, own), foreign))
 }
 
 // sockets refuses every socket that could reach the network. Where the supervisor listens it is asked, says no all the
 // same, and knows.
-func (f *filter) sockets(k filterKind) {
-	verdict := refusal(unix.EACCES)
+func (k filterKind) sockets(calls map[uint32]filter) {
+	no, local := refusal(unix.EACCES), allow
+	calls[unix.SYS_SOCKETPAIR] = after(seenFirst, equal(unix.AF_UNIX, allow, no))
+	if k.sealed {
+		mask := filter{load(seenFirst + 8), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}}
+		local = append(mask, equal(unix.SOCK_DGRAM, no, allow)...) // these send anywhere without connecting
+		if !k.observe {
+			calls[unix.SYS_CONNECT] = no // nobody can see where to
+		}
+	}
 	if k.observe {
-		verdict = unix.SECCOMP_RET_USER_NOTIF
+		no = ask
 	}
-	f.when(unix.SYS_SOCKETPAIR, 3)
-	f.load(seenFirst)
-	f.unless(unix.AF_UNIX, 1)
-	f.give(refusal(unix.EACCES))
-	f.load(seenCall)
-	if !k.sealed {
-		f.when(unix.SYS_SOCKET, 4)
-		f.load(seenFirst)
-		f.unless(unix.AF_UNIX, 1)
-		f.give(verdict)
-		f.give(unix.SECCOMP_RET_ALLOW)
-		return
+	calls[unix.SYS_SOCKET] = after(seenFirst, equal(unix.AF_UNIX, local, no))
+}
+
+// search finds a call among the numbers by halves. The kernel goes through the program for every call that there is, when
+// it is installed.
+func search(numbers []uint32, calls map[uint32]filter) filter {
+	if len(numbers) == 1 {
+		return equal(numbers[0], calls[numbers[0]], allow)
 	}
-	f.when(unix.SYS_SOCKET, 8)
-	f.load(seenFirst)
-	f.unless(unix.AF_UNIX, 1)
-	f.give(verdict)
-	f.load(seenFirst + 8)
-	f.and(0xf)
-	f.unless(unix.SOCK_DGRAM, 1) // sends anywhere without connecting
-	f.give(unix.SECCOMP_RET_ALLOW)
-	f.give(refusal(unix.EACCES))
+	middle := len(numbers) / 2
+	return branch(unix.BPF_JGE, numbers[middle], search(numbers[middle:], calls), search(numbers[:middle], calls))
 }
 
 // filters are written once for each kind.
@@ -143,17 +122,14 @@ func (i *Isolation) install(k filterKind) (listener int, err error) {
 	if k.observe {
 		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | i.patient
 	}
-	fd, err := setFilter(program, flags)
+	listener, err = setFilter(program, flags)
 	if err != nil || !k.observe {
 		return -1, err
 	}
-	if i.handsOver {
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) // faster, where it is known
-	}
-	return fd, nil
+	return listener, nil
 }
 
-func setFilter(program []unix.SockFilter, flags uintptr) (int, error) {
+func setFilter(program filter, flags uintptr) (int, error) {
 	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some dozens
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&p)))
 	runtime.KeepAlive(program)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -61,11 +60,6 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 		return result, failure, false
 	}
 	result.Hermetic = how.hermetic()
-	var own *thread
-	if how.apart() || c.Perturb.ofThread() {
-		own = newThread()
-		defer own.end()
-	}
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err), false
 	}
@@ -78,12 +72,9 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 	}
 	env.values["APOLLO_SEGMENTS"] = fifo.path
 	c.Perturb.setClock(env)
-	a := &attempt{ctx: ctx, limits: l, call: c, isolation: &isolation, how: how, own: own, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
-	if own == nil {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-	}
+	a := &attempt{ctx: ctx, limits: l, call: c, isolation: &isolation, how: how, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
 	failure = a.run(p, env.list(), result)
+	a.letGo()
 	s.spares.giveFIFO(fifo, a.clean)
 	if a.clean { // else a stray process might still write there
 		for _, name := range append(slices.Clone(writableDirs), ".") {

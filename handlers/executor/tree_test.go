@@ -217,9 +217,9 @@ func TestStageDiesWithTheEngine(t *testing.T) {
 		engine(t, dir)
 		return
 	}
-	for _, script := range []string{trees["setsid"], trees["background child"], trees["setsid, double fork"]} {
+	for script, isolation := range map[string]string{trees["setsid"]: "enforce", trees["background child"]: "observe", trees["setsid, double fork"]: ""} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestStageDiesWithTheEngine$", "-test.v")
-		cmd.Env = append(os.Environ(), "EXECUTOR_TEST_ENGINE="+t.TempDir(), "EXECUTOR_TEST_SCRIPT="+script)
+		cmd.Env = append(os.Environ(), "EXECUTOR_TEST_ENGINE="+t.TempDir(), "EXECUTOR_TEST_SCRIPT="+script, "EXECUTOR_TEST_ISOLATION="+isolation)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -239,6 +239,9 @@ func TestStageDiesWithTheEngine(t *testing.T) {
 		_ = cmd.Wait()
 		eventually(t, "the leader's end", func() bool { s, ok := readStat(leader); return !ok || s.dead() })
 		killed, err := KillOrphans(t.Context(), fmt.Sprintf("engine-%d", cmd.Process.Pid))
+		if isolation != "" && err == nil && len(killed) == 0 {
+			continue // what was still loading its program has ended by itself: nobody answers its calls any more
+		}
 		if err != nil || len(killed) == 0 || killed[0].Stage != "fetch" || killed[0].Attempt != 1 {
 			t.Errorf("killed %+v, %v", killed, err)
 		}
@@ -258,6 +261,7 @@ func engine(t *testing.T, dir string) {
 	t.Helper()
 	c := newCall(t, os.Getenv("EXECUTOR_TEST_SCRIPT"))
 	c.Dir, c.LogDir = filepath.Join(dir, "work"), filepath.Join(dir, "logs")
+	c.Isolation = os.Getenv("EXECUTOR_TEST_ISOLATION")
 	started := make(chan int, 1)
 	c.Started = func(pid int) { started <- pid }
 	go func() {
