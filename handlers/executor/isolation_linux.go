@@ -87,7 +87,12 @@ func (i *Isolation) tryFilter() bool {
 // tryListener lets the calling thread call the kernel for an exec of nothing, and answers it from here. That tells from
 // where this program calls.
 func (i *Isolation) tryListener() {
-	probe := after(seenCall, equal(unix.SYS_EXECVE, ask, allow))
+	a := assembly{marks: map[string]int{}}
+	a.load(seenCall)
+	a.search(spansOf(map[uint32]string{unix.SYS_EXECVE: "ask"}))
+	a.verdict("ask", unix.SECCOMP_RET_USER_NOTIF)
+	a.verdict("allow", unix.SECCOMP_RET_ALLOW)
+	probe := a.link()
 	i.patient = unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, err := setFilter(probe, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|i.patient)
 	if errors.Is(err, unix.EINVAL) { // Linux before 5.19

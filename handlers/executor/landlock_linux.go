@@ -43,10 +43,11 @@ const abiScopes = 6
 // grant is what an attempt may use: a file, or a directory and everything below it.
 type grant struct {
 	path   string // without symbolic links
-	fd     int    // open on it; -1 is none, and only says what is declared
+	fd     int    // open on it
 	writes bool
 	device bool
 	file   bool
+	lent   bool // the descriptor is somebody else's
 }
 
 // openGrant follows symbolic links. A tree that is not there is none.
@@ -131,35 +132,42 @@ var systemGrants = sync.OnceValue(func() []grant {
 
 // attemptGrants are what the attempt itself may use: its work directory to read, three directories in it to write, the pipe
 // of its segments, and what it declares.
-func attemptGrants(c *Call, p *program, segments fifo) (list []grant) {
-	add := func(path string, writes bool) {
-		if t, ok := openGrant(path, writes); ok {
-			list = append(list, t)
+func attemptGrants(c *Call, p *program, segments fifo) []grant {
+	list := make([]grant, 0, 8)
+	add := func(path string) {
+		if systemReads.has([]byte(path)) {
+			return
 		}
-	}
-	read := func(path string) {
-		if t, ok := openGrant(path, false); ok && allows(systemGrants(), t.path, false) {
+		t, ok := openGrant(path, false)
+		switch {
+		case !ok:
+		case allows(systemGrants(), t.path, false):
 			unix.Close(t.fd)
-		} else if ok {
+			systemReads.add(path)
+		default:
 			list = append(list, t)
 		}
 	}
-	add(c.Dir, false)
-	for _, name := range writableDirs {
-		add(filepath.Join(c.Dir, name), true)
+	if work, ok := openGrant(c.Dir, false); ok {
+		list = append(list, work)
+		for _, name := range writableDirs {
+			if fd, err := unix.Open(filepath.Join(c.Dir, name), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err == nil {
+				list = append(list, grant{path: work.path + "/" + name, fd: fd, writes: true})
+			}
+		}
 	}
-	add(segments.path, true)
+	list = append(list, grant{path: segments.real, fd: segments.fd, writes: true, file: true, lent: true})
 	for _, in := range c.Inputs {
 		if in.Path != "" && !strings.HasPrefix(in.Path, c.Dir+"/") {
-			add(in.Path, false)
+			add(in.Path)
 		}
 	}
 	if p.dialogue == nil {
-		read(p.path)
+		add(p.path)
 	}
 	for _, paths := range [][]string{p.trees, c.Readable} {
 		for _, path := range paths {
-			read(path)
+			add(path)
 		}
 	}
 	return list
@@ -167,7 +175,9 @@ func attemptGrants(c *Call, p *program, segments fifo) (list []grant) {
 
 func closeGrants(list []grant) {
 	for i := range list {
-		unix.Close(list[i].fd)
+		if !list[i].lent {
+			unix.Close(list[i].fd)
+		}
 	}
 }
 

@@ -1,9 +1,7 @@
 package executor
 
 import (
-	"maps"
 	"runtime"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,91 +22,78 @@ const (
 	seenFirst = 16
 )
 
-// filter is a program, or a part of one that ends in a verdict whichever way it takes.
-type filter []unix.SockFilter
-
-func load(at uint32) unix.SockFilter {
-	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
-}
-
-func verdict(v uint32) filter {
-	return filter{{Code: unix.BPF_RET | unix.BPF_K, K: v}}
-}
-
-func refusal(e unix.Errno) filter { return verdict(unix.SECCOMP_RET_ERRNO | uint32(e)) }
-
-// branch goes on with then when what was loaded compares to the value, and else with otherwise.
-func branch(compare uint16, value uint32, then, otherwise filter) filter {
-	test := unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jf: uint8(len(then))} //nolint:gosec // some dozens
-	return slices.Concat(filter{test}, then, otherwise)
-}
-
-func equal(value uint32, then, otherwise filter) filter {
-	return branch(unix.BPF_JEQ, value, then, otherwise)
-}
-
-// after loads a word and goes on.
-func after(at uint32, rest filter) filter { return append(filter{load(at)}, rest...) }
-
-var (
-	allow = verdict(unix.SECCOMP_RET_ALLOW)
-	ask   = verdict(unix.SECCOMP_RET_USER_NOTIF)
-)
-
 // newFilter writes the program of a kind. gate is the address of the instruction by which this program, and so the
 // process that it makes of itself for a stage, calls the kernel: the stage's first exec is let through there. It happens
 // while the scheduler of this program stands still, when nobody could answer.
 func newFilter(k filterKind, gate uint64) filter {
-	calls := map[uint32]filter{unix.SYS_IO_URING_SETUP: refusal(unix.ENOSYS)} // what goes through a ring passes no filter
+	calls := map[uint32]string{unix.SYS_IO_URING_SETUP: "absent"} // what goes through a ring passes no filter
 	if k.observe {
 		for _, c := range trappedCalls {
 			if c.use != asks {
-				calls[c.nr] = ask
+				calls[c.nr] = "ask"
 			}
 		}
-		first := equal(uint32(gate), after(seenFrom+4, equal(uint32(gate>>32), allow, ask)), ask) //nolint:gosec // the two halves
-		calls[unix.SYS_EXECVE] = after(seenFrom, first)
+		calls[unix.SYS_EXECVE] = "exec"
 	}
+	foreign := "allow"
 	if k.none {
-		k.sockets(calls)
+		foreign = "kill" // its calls have other numbers, among them those that make sockets
+		calls[unix.SYS_SOCKETPAIR], calls[unix.SYS_SOCKET] = "pair", "socket"
+		if k.sealed && !k.observe {
+			calls[unix.SYS_CONNECT] = "refuse" // nobody can see where to
+		}
 	}
-	foreign := allow
-	if k.none {
-		foreign = verdict(unix.SECCOMP_RET_KILL_PROCESS) // its calls have other numbers, among them those that make sockets
-	}
-	own := search(slices.Sorted(maps.Keys(calls)), calls)
+	a := assembly{marks: map[string]int{}}
+	a.load(seenArch)
+	a.jump(unix.BPF_JEQ, auditArch, "own", foreign)
+	a.mark("own")
+	a.load(seenCall)
 	if foreignCalls > 0 {
-		own = branch(unix.BPF_JGE, foreignCalls, foreign, own)
+		a.jump(unix.BPF_JGE, foreignCalls, foreign, "numbers")
 	}
-	return after(seenArch, equal(auditArch, after(seenCall, own), foreign))
+	a.mark("numbers")
+	a.search(spansOf(calls))
+	if k.none {
+		a.sockets(k)
+	}
+	if k.observe {
+		a.mark("exec")
+		a.load(seenFrom)
+		a.jump(unix.BPF_JEQ, uint32(gate), "exec, upper half", "ask") //nolint:gosec // the lower half
+		a.mark("exec, upper half")
+		a.load(seenFrom + 4)
+		a.jump(unix.BPF_JEQ, uint32(gate>>32), "allow", "ask") //nolint:gosec // the upper half
+	}
+	a.verdict("ask", unix.SECCOMP_RET_USER_NOTIF)
+	a.verdict("refuse", unix.SECCOMP_RET_ERRNO|uint32(unix.EACCES))
+	a.verdict("absent", unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS))
+	a.verdict("kill", unix.SECCOMP_RET_KILL_PROCESS)
+	a.verdict("allow", unix.SECCOMP_RET_ALLOW)
+	return a.link()
 }
 
 // sockets refuses every socket that could reach the network. Where the supervisor listens it is asked, says no all the
 // same, and knows.
-func (k filterKind) sockets(calls map[uint32]filter) {
-	no, local := refusal(unix.EACCES), allow
-	calls[unix.SYS_SOCKETPAIR] = after(seenFirst, equal(unix.AF_UNIX, allow, no))
-	if k.sealed {
-		mask := filter{load(seenFirst + 8), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}}
-		local = append(mask, equal(unix.SOCK_DGRAM, no, allow)...) // these send anywhere without connecting
-		if !k.observe {
-			calls[unix.SYS_CONNECT] = no // nobody can see where to
-		}
-	}
+func (a *assembly) sockets(k filterKind) {
+	no, local := "refuse", "allow"
 	if k.observe {
-		no = ask
+		no = "ask"
 	}
-	calls[unix.SYS_SOCKET] = after(seenFirst, equal(unix.AF_UNIX, local, no))
-}
-
-// search finds a call among the numbers by halves. The kernel goes through the program for every call that there is, when
-// it is installed.
-func search(numbers []uint32, calls map[uint32]filter) filter {
-	if len(numbers) == 1 {
-		return equal(numbers[0], calls[numbers[0]], allow)
+	if k.sealed {
+		local = "local"
 	}
-	middle := len(numbers) / 2
-	return branch(unix.BPF_JGE, numbers[middle], search(numbers[middle:], calls), search(numbers[:middle], calls))
+	a.mark("pair")
+	a.load(seenFirst)
+	a.jump(unix.BPF_JEQ, unix.AF_UNIX, "allow", "refuse")
+	a.mark("socket")
+	a.load(seenFirst)
+	a.jump(unix.BPF_JEQ, unix.AF_UNIX, local, no)
+	if k.sealed {
+		a.mark("local")
+		a.load(seenFirst + 8)
+		a.add(unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}, "", "")
+		a.jump(unix.BPF_JEQ, unix.SOCK_DGRAM, "refuse", "allow") // these send anywhere without connecting
+	}
 }
 
 // filters are written once for each kind.

@@ -20,6 +20,7 @@ const (
 type fifo struct {
 	fd   int
 	path string
+	real string // without symbolic links
 }
 
 // openFIFO makes the pipe, or takes over the one of an engine that has died.
@@ -28,7 +29,7 @@ func openFIFO(path string) (fifo, error) {
 		return fifo{fd: -1}, err
 	}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	return fifo{fd: fd, path: path}, err
+	return fifo{fd: fd, path: path, real: pathOf(fd)}, err
 }
 
 // drain reads what is there, which is never more than a pipe can hold.
