@@ -48,7 +48,7 @@ func TestDirectoriesKeysAndTheMachine(t *testing.T) {
 func TestDirectoriesKeysAndTheMachineRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"inputs: {a: {file: '/opt/${{ params.x }}'}}":                                   "E_EXPR can't hold an expression",
+		"inputs: {a: {file: '/opt/${{ params.x }}'}}":                                 "E_EXPR can't hold an expression",
 		"inputs: {a: {file: x, from: y}}":                                             "E_ONE from and file",
 		"inputs: {a: {format: csv}}":                                                  "E_REQUIRED no source",
 		"inputs: {a: {file: ''}}":                                                     "E_PATH names no file",

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
 // MaxDepth is how many runs may stand above a child run.
@@ -53,7 +55,7 @@ type ChildEnd struct {
 
 // Files copies artifacts to where a stage's outputs are looked for.
 type Files interface {
-	CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error
+	Place(ctx context.Context, d events.Digest, root *os.Root, name string, p artifacts.Placing) error
 }
 
 // Pipelines carries out stages that are runs of another pipeline. Such a stage holds no slot and has no process: when the
@@ -172,6 +174,9 @@ func (e *Pipelines) take(ctx context.Context, c *Call, result *Result, outputs m
 				result.Values = map[string]json.RawMessage{}
 			}
 			result.Values[o.Role] = r.Value
+		case len(r.Value) == 0 && o.Path != "" && strings.HasSuffix(r.Name, "/") != strings.HasSuffix(o.Path, "/"):
+			return &events.Failure{Class: events.BadOutput, Pointer: "/outputs/" + o.Role,
+				Reason: "one of the output " + o.Role + " of the child run and that of the stage is a directory, the other a file"}
 		case len(r.Value) == 0 && o.Path != "":
 			if err := e.place(ctx, c, r.Digest, o.Path); err != nil {
 				return systemFailure("take the output "+o.Role, err)
@@ -194,8 +199,25 @@ func (e *Pipelines) place(ctx context.Context, c *Call, d events.Digest, path st
 	if err != nil {
 		return err
 	}
-	if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // an engine that died may have come this far
-		return errors.Join(err, root.Close())
+	how := artifacts.Placing{Dir: strings.HasSuffix(path, "/")}
+	path = filepath.Clean(path)
+	err = clearPath(root, path) // an engine that died may have come this far
+	if err == nil {
+		err = e.files.Place(ctx, d, root, path, how)
 	}
-	return errors.Join(e.files.CopyTo(ctx, d, root, path), root.Close())
+	return errors.Join(err, root.Close())
+}
+
+// clearPath removes a file, or a directory whose own directories may be closed.
+func clearPath(root *os.Root, path string) error {
+	err := fs.WalkDir(root.FS(), path, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = root.Chmod(p, 0o700)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, root.RemoveAll(path))
 }

@@ -34,6 +34,7 @@ type Attempt struct {
 	Delivery func(context.Context) (*events.Data, error) // its content, read when an expression asks for it
 	Logical  time.Time                                   // the run's time for its stages: the same on every attempt, replay and rerun
 	Seed     uint64                                      // of the run: each stage and instance derives its own from it
+	Given    map[string]events.PinnedInput               // by role: what inputs from the machine were when they were recorded; they are taken from the store
 	Started  func(pid int)                               // called once a process runs; may be nil
 }
 

@@ -80,11 +80,16 @@ func removeTree(dir string) error {
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
+	openDirs(dir)
+	return os.RemoveAll(dir)
+}
+
+// openDirs makes a directory and those below it writable for their owner.
+func openDirs(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
 			_ = os.Chmod(path, 0o700) //nolint:gosec // a directory needs its x bits
 		}
 		return nil
 	})
-	return os.RemoveAll(dir)
 }

@@ -27,6 +27,9 @@ type file struct {
 	count  int64 // records; -1 when the format has none
 }
 
+// dir reports whether the file is a directory, whose artifact is its manifest: its name ends with a slash.
+func (f *file) dir() bool { return strings.HasSuffix(f.name, "/") }
+
 // evaluation holds the data that the attempt's expressions see; what came with the trigger is read when one asks.
 type evaluation struct {
 	ctx       context.Context //nolint:containedctx // of one prepare

@@ -9,18 +9,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/contract"
+	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
 // output is a declared output that the stage left, between its check and its sealing.
 type output struct {
 	*events.Output
 	value   json.RawMessage // nil for a file
-	records int64
-	size    int64 // of a file, in bytes
+	records int64           // of a directory: its files
+	size    int64           // of a file, in bytes
 }
+
+func (o *output) dir() bool { return strings.HasSuffix(o.Path, "/") }
 
 // takeOutputs finds every declared output and refuses what is no plain file below out. What was not declared stays
 // behind.
@@ -41,7 +45,7 @@ func takeOutputs(ctx context.Context, _ *Steps, w *work) *events.Failure {
 		if o.Path == "" {
 			found, f = w.takeValue(&o)
 		} else {
-			found, f = o.take(out)
+			found, f = o.take(ctx, out)
 		}
 		if f != nil {
 			return f
@@ -70,13 +74,16 @@ func (w *work) takeValue(o *output) (bool, *events.Failure) {
 }
 
 // take looks at the file of an output; out is nil when the stage left no directory.
-func (o *output) take(out *os.Root) (bool, *events.Failure) {
+func (o *output) take(ctx context.Context, out *os.Root) (bool, *events.Failure) {
 	var info fs.FileInfo
 	err := fs.ErrNotExist
 	if out != nil {
-		info, err = out.Lstat(o.Path)
+		info, err = out.Lstat(filepath.Clean(o.Path))
 	}
-	var actual string
+	kind, actual := "file", ""
+	if o.dir() {
+		kind = "directory"
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && o.Optional:
 		return false, nil
@@ -84,13 +91,29 @@ func (o *output) take(out *os.Root) (bool, *events.Failure) {
 		actual = "nothing"
 	case err != nil:
 		actual = "a path that leads out of the directory"
-	case !info.Mode().IsRegular():
+	case o.dir() && info.IsDir():
+		return o.takeDir(ctx, out)
+	case o.dir() || !info.Mode().IsRegular():
 		actual = kindOf(info.Mode())
 	default:
 		o.size = info.Size()
 		return true, nil
 	}
-	return false, o.bad("a file out/"+o.Path, actual, fmt.Sprintf("the output %s: found %s at out/%s", o.Role, actual, o.Path))
+	return false, o.bad("a "+kind+" out/"+o.Path, actual, fmt.Sprintf("the output %s: found %s at out/%s", o.Role, actual, o.Path))
+}
+
+// takeDir looks through a directory: everything in it must be what the store can keep.
+func (o *output) takeDir(ctx context.Context, out *os.Root) (bool, *events.Failure) {
+	m, err := artifacts.ReadDir(ctx, out, filepath.Clean(o.Path))
+	switch {
+	case errors.Is(err, artifacts.ErrSpecial):
+		return false, o.bad("files, directories, and links that stay in out/"+o.Path, err.Error(), fmt.Sprintf("the output %s: %v", o.Role, err))
+	case err != nil:
+		return false, cannot(ctx, "look through the output "+o.Role, err)
+	}
+	files, size := m.Size()
+	o.records, o.size = int64(files), size
+	return true, nil
 }
 
 func (o *output) bad(expected, actual, reason string) *events.Failure {
@@ -101,6 +124,8 @@ func kindOf(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
 		return "a directory"
+	case m.IsRegular():
+		return "a file"
 	case m&fs.ModeSymlink != 0:
 		return "a symbolic link"
 	case m&fs.ModeNamedPipe != 0:
@@ -215,7 +240,7 @@ func seal(ctx context.Context, s *Steps, w *work) *events.Failure {
 		r, done := sealed[path]
 		if !done {
 			var err error
-			if r, err = w.sealFile(ctx, s, path); err != nil {
+			if r, err = w.sealFile(ctx, s, path, o.dir()); err != nil {
 				return cannot(ctx, "seal the output "+o.Role, err)
 			}
 			sealed[path] = r
@@ -226,12 +251,16 @@ func seal(ctx context.Context, s *Steps, w *work) *events.Failure {
 	return nil
 }
 
-func (w *work) sealFile(ctx context.Context, s *Steps, path string) (events.Result, error) {
+func (w *work) sealFile(ctx context.Context, s *Steps, path string, dir bool) (events.Result, error) {
 	out, err := os.OpenRoot(filepath.Join(w.call.Dir, "out"))
 	if err != nil {
 		return events.Result{}, err
 	}
 	defer out.Close() //nolint:errcheck // a directory
+	if dir {
+		info, err := s.Artifacts.PutDir(ctx, out, path)
+		return events.Result{Digest: info.Digest, Size: info.Size, Name: filepath.Base(path) + "/"}, err
+	}
 	info, err := s.Artifacts.PutFile(ctx, out, path)
 	if err != nil {
 		return events.Result{}, err

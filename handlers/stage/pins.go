@@ -226,6 +226,9 @@ func pinInput(role string, from *source) events.PinnedInput {
 	switch {
 	case from.file != nil:
 		p.Kind, p.Digest, p.Size, p.Name = "file", from.file.content(), from.file.length(), safeName(from.file.name)
+		if from.file.dir() {
+			p.Kind = "directory"
+		}
 	case from.list != nil:
 		p.Kind = "files"
 		var list bytes.Buffer
@@ -340,7 +343,7 @@ func (s *Steps) machine(ctx context.Context) events.Digest {
 // Key gives the pins document that an attempt would have now, without beginning it. It gives false when that is not known
 // before, or when nobody may take the stage's result over.
 func (s *Steps) Key(ctx context.Context, a *Attempt) (document json.RawMessage, ok bool) {
-	if !Shareable(a.Stage) || a.Broken != "" {
+	if !Shareable(a.Stage) || a.Broken != "" || readsMachine(a.Stage) {
 		return nil, false
 	}
 	w := &work{Attempt: a}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/contract"
 	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
 // prepare turns the plan's inputs, parameters, environment and secrets into what the executor gets. It makes no
@@ -65,7 +67,13 @@ func (w *work) resolve(ctx context.Context, s *Steps) *events.Failure {
 	w.sources = make(map[string]source, len(w.Stage.Inputs))
 	for i := range w.Stage.Inputs {
 		in := &w.Stage.Inputs[i]
-		from, f := e.source(in)
+		var from source
+		var f *events.Failure
+		if in.File != "" {
+			from, f = w.takeIn(ctx, s, in)
+		} else {
+			from, f = e.source(in)
+		}
 		if f != nil {
 			return at(f, in.Role)
 		}
@@ -119,7 +127,7 @@ func (w *work) unlockInputs() {
 	_ = os.Chmod(filepath.Join(w.call.Dir, "in"), 0o700) //nolint:gosec // a directory needs its x bits
 	for role := range w.call.Inputs {
 		if w.inputs[role] != nil || w.lists[role] {
-			_ = os.Chmod(filepath.Join(w.call.Dir, "in", role), 0o700) //nolint:gosec // as above
+			openDirs(filepath.Join(w.call.Dir, "in", role))
 		}
 	}
 }
@@ -218,15 +226,7 @@ func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []pla
 		w.inputs = map[string]*file{}
 	}
 	for _, p := range list {
-		if p.file.inline != nil {
-			err = root.WriteFile(p.name, p.file.inline, 0o444)
-		} else {
-			err = s.Artifacts.CopyTo(ctx, p.file.digest, root, p.name)
-		}
-		if err == nil {
-			err = root.Chtimes(p.name, w.Logical, w.Logical)
-		}
-		if err != nil {
+		if err = w.placeOne(ctx, s, root, role, p); err != nil {
 			return cannot(ctx, "place the input "+role, err)
 		}
 	}
@@ -236,8 +236,21 @@ func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []pla
 	return nil
 }
 
+func (w *work) placeOne(ctx context.Context, s *Steps, root *os.Root, role string, p placing) error {
+	at := w.call.LogicalTime
+	if p.file.inline != nil {
+		return errors.Join(root.WriteFile(p.name, p.file.inline, 0o444), root.Chtimes(p.name, at, at))
+	}
+	how := artifacts.Placing{Time: at, Dir: p.file.dir(), Shared: w.guarded()}
+	if how.Shared {
+		w.linked = append(w.linked, link{role: role, placing: p})
+	}
+	return s.Artifacts.Place(ctx, p.file.digest, root, p.name, how)
+}
+
 // safeName keeps a dropped file's own name for the stage unless it could mean something else to a shell or a path.
 func safeName(name string) string {
+	name = strings.TrimSuffix(name, "/")
 	ext := filepath.Ext(name)
 	plain := func(s string) bool {
 		return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == "" && s[0] != '-' && s[0] != '.'
@@ -305,6 +318,9 @@ func checkInputs(ctx context.Context, s *Steps, w *work) *events.Failure {
 		var report *contract.Report
 		switch {
 		case f != nil:
+		case placed != nil && placed.dir():
+			f = &events.Failure{Class: events.BadInput, Pointer: "/inputs/" + in.Role, Expected: "a file", Actual: "a directory",
+				Reason: "the input " + in.Role + " is a directory, which has no format to be checked"}
 		case placed != nil:
 			if report, f = checkFile(ctx, os.DirFS(filepath.Dir(placed.path)), filepath.Base(placed.path), in.Format, c); f == nil {
 				placed.count = report.Records

@@ -146,7 +146,7 @@ func TestWhatCannotBePrepared(t *testing.T) {
 			a.Delivery = func(context.Context) (*events.Data, error) {
 				return &events.Data{File: "a", Blob: events.DigestOf([]byte("gone"))}, nil
 			}
-		}, class: events.System, pointer: "/inputs/in", reason: "cannot place the input in: copy artifact"},
+		}, class: events.System, pointer: "/inputs/in", reason: "cannot place the input in: place artifact"},
 		"a delivery that cannot be read": {stage: events.Stage{Inputs: []events.Input{{Role: "in", From: "trigger.file", Expr: true}}}, change: func(_ *bench, a *Attempt) {
 			a.Delivery = func(context.Context) (*events.Data, error) { return nil, broken }
 		}, class: events.System, pointer: "/inputs/in", reason: "broken store"},

@@ -23,8 +23,12 @@ import (
 type Artifacts interface {
 	Put(ctx context.Context, r io.Reader) (artifacts.Info, error)
 	PutFile(ctx context.Context, root *os.Root, name string) (artifacts.Info, error)
-	CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error
+	PutDir(ctx context.Context, root *os.Root, name string) (artifacts.DirInfo, error)
+	CopyDir(ctx context.Context, root *os.Root, name string) (artifacts.DirInfo, error)
+	Place(ctx context.Context, d events.Digest, root *os.Root, name string, p artifacts.Placing) error
+	Restore(ctx context.Context, d events.Digest, p artifacts.Placing) error
 	Get(d events.Digest) (*artifacts.Reader, error)
+	Has(d events.Digest) bool
 }
 
 // Steps carries out attempts with the built-in steps. It implements Runner and is safe for concurrent use.
@@ -39,6 +43,7 @@ type Steps struct {
 	Machine   func() events.Machine // what attempts run on, asked for once; may be nil
 
 	dirs        runDirs
+	seen        machineFiles
 	definitions definitions
 	machineOnce sync.Once
 	machineAt   events.Digest
@@ -53,7 +58,9 @@ func steps() []step {
 		prepare,      // inputs, environment and secrets become what the executor gets
 		checkInputs,  // bad_input: before anything of the stage runs
 		execute,      // the body
-		takeOutputs,  // what was declared, and nothing else
+		unchanged,    // bad_input: what was taken in from the machine must be what it was
+		takeOutputs,  // what was declared
+		leave,        // what was not: recorded, or bad_output
 		checkOutputs, // bad_output: nobody below sees what broke its contract
 		reconcile,    // bad_output: what went out does not fit what came in
 		gates,        // acceptance criteria
@@ -72,6 +79,8 @@ type work struct {
 	inputs   map[string]*file  // file inputs by role
 	lists    map[string]bool   // inputs that are lists of files, by role
 	sources  map[string]source // inputs as their expressions gave them, by role
+	machine  []taken           // inputs from the machine
+	linked   []link            // inputs that may be hard links to artifacts
 	eval     *evaluation
 	took     time.Duration   // of the executor
 	rejected *events.Failure // by a gate
@@ -85,7 +94,7 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 		return Outcome{Failure: &events.Failure{Class: events.BadInput, Reason: a.Broken}}
 	}
 	w := &work{Attempt: a}
-	leave := s.dirs.enter(s.WorkDir, a.Run)
+	left := s.dirs.enter(s.WorkDir, a.Run)
 	failure := s.carryOut(ctx, w)
 	w.record()
 	s.pin(ctx, w, failure != nil)
@@ -95,10 +104,12 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 		if failure.Class != events.GateRejected {
 			w.out.Outputs = nil
 		}
+		s.unlink(ctx, w, true)
 		w.unlockInputs()
-		leave("")
+		left("")
 	} else {
-		leave(s.tidy(w.call.Dir))
+		s.unlink(ctx, w, false)
+		left(s.tidy(w.call.Dir))
 	}
 	return Outcome{Data: &w.out, Failure: failure}
 }

@@ -76,7 +76,7 @@ func TestPutDirIsCanonical(t *testing.T) {
 		want(t, os.RemoveAll(filepath.Join(work, "parts")), nil)
 	}
 	at := time.Unix(1_000_000, 0)
-	want(t, s.PlaceDir(t.Context(), events.DigestOf([]byte(sampleManifest)), root, "again", Placing{Time: at}), nil)
+	want(t, s.Place(t.Context(), events.DigestOf([]byte(sampleManifest)), root, "again", Placing{Time: at, Dir: true}), nil)
 	st, err := os.Stat(filepath.Join(work, "again", "a"))
 	want(t, err, nil)
 	want(t, []any{st.Mode().Perm(), st.ModTime().Equal(at)}, []any{fs.FileMode(0o500), true})
@@ -179,7 +179,7 @@ func TestDirectoriesComeBack(t *testing.T) {
 		root, err := os.OpenRoot(work)
 		want(t, err, nil)
 		defer root.Close()
-		names := rapid.SliceOfNDistinct(rapid.StringMatching(`d(/[ab.é ]{1,2}[xy]){1,4}`), 1, 12, rapid.ID[string]).Draw(rt, "names")
+		names := rapid.SliceOfNDistinct(rapid.StringMatching(`d(/[ab.é ]{1,2}[xy]){1,4}`), 1, 7, rapid.ID[string]).Draw(rt, "names")
 		slices.Sort(names)
 		want(t, os.Mkdir(filepath.Join(work, "d"), 0o700), nil)
 		for _, name := range names {
@@ -199,9 +199,17 @@ func TestDirectoriesComeBack(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		for _, p := range []Placing{{}, {Shared: true}, {Time: time.Unix(5, 0)}} {
-			if err := s.PlaceDir(context.Background(), first.Digest, root, "e", p); err != nil {
+		for _, p := range []Placing{{Dir: true}, {Dir: true, Shared: true}, {Dir: true, Time: time.Unix(5, 0)}} {
+			if err := s.Place(context.Background(), first.Digest, root, "e", p); err != nil {
 				rt.Fatal(err)
+			}
+			if err := s.Restore(context.Background(), first.Digest, p); err != nil {
+				rt.Fatal(err)
+			}
+			copied, err := s.CopyDir(context.Background(), root, "e")
+			hashed, err2 := HashDir(context.Background(), root, "e")
+			if err != nil || err2 != nil || copied != first || hashed != first.Digest {
+				rt.Fatalf("%+v copied %+v, %v, hashed %v, %v", first, copied, err, hashed, err2)
 			}
 			second, err := s.PutDir(context.Background(), root, "e")
 			if err != nil || second != first {
@@ -248,7 +256,7 @@ func TestPlaceLinksOnlyWhereAllowed(t *testing.T) {
 		want(t, []any{st.Mode().Perm(), st.ModTime().Equal(Stored)}, []any{fs.FileMode(0o444), true})
 		want(t, errors.Join(root.Chmod("shared", 0o600), root.Chtimes("shared", at, at)), nil)
 		want(t, problems(t, s), []string{CodeWritable + " sha256/" + info.Digest.String()[7:9] + "/" + info.Digest.String()[9:]})
-		want(t, s.Restore(info.Digest), nil)
+		want(t, s.Restore(t.Context(), info.Digest, Placing{}), nil)
 	}
 	want(t, problems(t, s), []string(nil))
 	if err := s.Place(t.Context(), info.Digest, root, "shared", Placing{Shared: true}); !errors.Is(err, fs.ErrExist) {
@@ -268,7 +276,7 @@ func TestPlaceLinksOnlyWhereAllowed(t *testing.T) {
 			t.Error("a broken artifact was placed")
 		}
 	}
-	if err := s.Restore(events.DigestOf([]byte("nobody"))); !errors.Is(err, storage.ErrNotFound) {
+	if err := s.Restore(t.Context(), events.DigestOf([]byte("nobody")), Placing{}); !errors.Is(err, storage.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -23,6 +23,9 @@ type Placing struct {
 	Shared bool
 	// Time becomes the file's own, but for one that is a hard link: that one has the time of every artifact, Stored.
 	Time time.Time
+	// Dir says that the artifact is the manifest of a directory: the name becomes that directory, and all that is in it is
+	// made as this says.
+	Dir bool
 }
 
 // Stored is the modification time of every artifact: that when it was stored would tell runs apart.
@@ -30,9 +33,15 @@ var Stored = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Place makes a read-only file of the artifact below root: a clone where the file system can, else a hard link where that
 // is allowed, else a copy. Whichever it is, the bytes are read and compared with the digest. The name must be free. After
-// an error there is no file.
+// an error there is no file; of a directory, what was made so far is left behind.
 func (s *Store) Place(ctx context.Context, d events.Digest, root *os.Root, name string, p Placing) error {
-	if err := s.place(ctx, d, root, name, blobMode, p); err != nil {
+	var err error
+	if p.Dir {
+		err = s.placeDir(ctx, d, root, name, p)
+	} else {
+		err = s.place(ctx, d, root, name, blobMode, p)
+	}
+	if err != nil {
 		return fmt.Errorf("place artifact %v: %w", d, err)
 	}
 	return nil
@@ -110,32 +119,40 @@ func linkless(err error) error {
 	return err
 }
 
-// Restore gives an artifact the mode and the time back that a reader which owns it may have changed through a hard link.
-func (s *Store) Restore(d events.Digest) error {
-	if _, err := s.lookup(d); err != nil {
-		return fmt.Errorf("restore artifact %v: %w", d, err)
+// Restore gives an artifact, and all that is in it when it is a directory, the mode and the time back that a reader which
+// owns it may have changed through a hard link.
+func (s *Store) Restore(ctx context.Context, d events.Digest, p Placing) error {
+	all := []events.Digest{d}
+	if p.Dir {
+		m, err := s.Manifest(ctx, d)
+		if err != nil {
+			return fmt.Errorf("restore artifact %v: %w", d, err)
+		}
+		for i := range m.Entries {
+			if e := &m.Entries[i]; e.Type == typeFile {
+				all = append(all, e.Digest)
+			}
+		}
 	}
-	_, name := place(d)
-	if err := errors.Join(s.blobs.Chmod(name, blobMode), s.blobs.Chtimes(name, Stored, Stored)); err != nil {
-		return fmt.Errorf("restore artifact %v: %w", d, err)
+	for _, d := range all {
+		_, name := place(d)
+		info, err := s.blobs.Lstat(name)
+		if err == nil && (info.Mode().Perm() != blobMode || !info.ModTime().Equal(Stored)) {
+			err = errors.Join(s.blobs.Chmod(name, blobMode), s.blobs.Chtimes(name, Stored, Stored))
+		}
+		if err != nil {
+			return fmt.Errorf("restore artifact %v: %w", d, missing(err))
+		}
 	}
 	return nil
 }
 
-// PlaceDir makes a read-only directory of a manifest below root, as Place makes its files. The name must be free. After an
-// error what was made so far is left behind.
-func (s *Store) PlaceDir(ctx context.Context, d events.Digest, root *os.Root, name string, p Placing) error {
+// placeDir makes a read-only directory of a manifest.
+func (s *Store) placeDir(ctx context.Context, d events.Digest, root *os.Root, name string, p Placing) error {
 	m, err := s.Manifest(ctx, d)
-	if err == nil {
-		err = s.placeDir(ctx, m, root, name, p)
-	}
 	if err != nil {
-		return fmt.Errorf("place directory %v: %w", d, err)
+		return err
 	}
-	return nil
-}
-
-func (s *Store) placeDir(ctx context.Context, m *Manifest, root *os.Root, name string, p Placing) error {
 	if err := root.Mkdir(name, dirMode); err != nil {
 		return err
 	}

@@ -3,15 +3,19 @@ package artifacts
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"unicode/utf8"
 
+	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
 )
 
@@ -42,14 +46,76 @@ func (s *Store) putDir(ctx context.Context, root *os.Root, name string) (DirInfo
 		return DirInfo{}, err
 	}
 	defer dir.Close() //nolint:errcheck // a directory
-	m, err := readTree(ctx, dir)
+	m, err := readTree(ctx, dir, readable)
 	if err != nil {
 		return DirInfo{}, err
 	}
-	if err := s.takeFiles(ctx, m, func(e *Entry) (Info, error) { return s.PutFile(ctx, dir, e.Path) }); err != nil {
+	if err := takeFiles(ctx, m, func(e *Entry) (Info, error) { return s.PutFile(ctx, dir, e.Path) }); err != nil {
 		return DirInfo{}, err
 	}
 	return s.putManifest(ctx, m)
+}
+
+// CopyDir copies a directory into the store and leaves it as it is. Errors are as of PutDir; a file that is changed while it
+// is read is storage.ErrConflict.
+func (s *Store) CopyDir(ctx context.Context, root *os.Root, name string) (DirInfo, error) {
+	m, err := hashDir(ctx, root, name, func(f *os.File) (Info, error) { return s.Put(ctx, f) })
+	var info DirInfo
+	if err == nil {
+		info, err = s.putManifest(ctx, m)
+	}
+	if err != nil {
+		return DirInfo{}, fmt.Errorf("copy directory %q: %w", name, err)
+	}
+	return info, nil
+}
+
+// HashDir gives what CopyDir would give, and stores nothing.
+func HashDir(ctx context.Context, root *os.Root, name string) (events.Digest, error) {
+	m, err := hashDir(ctx, root, name, func(f *os.File) (Info, error) { return Hash(ctx, f) })
+	var b []byte
+	if err == nil {
+		b, err = m.Encode()
+	}
+	if err != nil {
+		return events.Digest{}, fmt.Errorf("hash directory %q: %w", name, err)
+	}
+	return events.DigestOf(b), nil
+}
+
+// Hash gives what Put would give, and stores nothing.
+func Hash(ctx context.Context, r io.Reader) (Info, error) {
+	h := sha256.New()
+	size, err := copyBuffered(h, reader{ctx, r})
+	if err != nil {
+		return Info{}, fmt.Errorf("hash: %w", err)
+	}
+	info := Info{Size: size}
+	h.Sum(info.Digest[:0])
+	return info, nil
+}
+
+func hashDir(ctx context.Context, root *os.Root, name string, take func(*os.File) (Info, error)) (*Manifest, error) {
+	dir, err := openDir(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() //nolint:errcheck // a directory
+	m, err := readTree(ctx, dir, func(*os.Root, string, fs.FileMode) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return m, takeFiles(ctx, m, func(e *Entry) (Info, error) {
+		f, err := dir.OpenFile(e.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return Info{}, err
+		}
+		defer f.Close() //nolint:errcheck // read only
+		if err := sameRegular(dir, e.Path, f); err != nil {
+			return Info{}, err
+		}
+		return take(f)
+	})
 }
 
 func (s *Store) putManifest(ctx context.Context, m *Manifest) (DirInfo, error) {
@@ -87,17 +153,17 @@ func ReadDir(ctx context.Context, root *os.Root, name string) (*Manifest, error)
 	if err == nil {
 		defer dir.Close() //nolint:errcheck // a directory
 		var m *Manifest
-		if m, err = readTree(ctx, dir); err == nil {
+		if m, err = readTree(ctx, dir, readable); err == nil {
 			return m, nil
 		}
 	}
 	return nil, fmt.Errorf("read directory %q: %w", name, err)
 }
 
-// readTree looks through a directory. It makes readable for itself what the stage has closed.
-func readTree(ctx context.Context, dir *os.Root) (*Manifest, error) {
+// readTree looks through a directory, and opens what it must read where somebody has closed it.
+func readTree(ctx context.Context, dir *os.Root, open func(*os.Root, string, fs.FileMode) error) (*Manifest, error) {
 	m := &Manifest{Schema: manifestSchema, Entries: []Entry{}}
-	if err := readable(dir, ".", 0o700); err != nil {
+	if err := open(dir, ".", 0o700); err != nil {
 		return nil, err
 	}
 	err := fs.WalkDir(dir.FS(), ".", func(p string, d fs.DirEntry, err error) error {
@@ -110,7 +176,7 @@ func readTree(ctx context.Context, dir *os.Root) (*Manifest, error) {
 		if len(m.Entries) == MaxEntries {
 			return fmt.Errorf("more than %d entries", MaxEntries)
 		}
-		e, err := entryOf(dir, p, d)
+		e, err := entryOf(dir, p, d, open)
 		m.Entries = append(m.Entries, e)
 		return err
 	})
@@ -121,7 +187,7 @@ func readTree(ctx context.Context, dir *os.Root) (*Manifest, error) {
 	return m, nil
 }
 
-func entryOf(dir *os.Root, p string, d fs.DirEntry) (Entry, error) {
+func entryOf(dir *os.Root, p string, d fs.DirEntry, open func(*os.Root, string, fs.FileMode) error) (Entry, error) {
 	e := Entry{Path: p}
 	if !utf8.ValidString(p) {
 		return e, fmt.Errorf("%w: the name %q is no UTF-8", ErrSpecial, p)
@@ -133,10 +199,10 @@ func entryOf(dir *os.Root, p string, d fs.DirEntry) (Entry, error) {
 	switch mode := info.Mode(); {
 	case mode.IsDir():
 		e.Type = typeDir
-		return e, readable(dir, p, 0o700)
+		return e, open(dir, p, 0o700)
 	case mode.IsRegular():
 		e.Type, e.Size, e.Exec = typeFile, info.Size(), mode&0o100 != 0
-		return e, readable(dir, p, 0o400)
+		return e, open(dir, p, 0o400)
 	case mode&fs.ModeSymlink != 0:
 		e.Type = typeLink
 		if e.Target, err = dir.Readlink(p); err != nil {
@@ -163,7 +229,7 @@ func readable(dir *os.Root, p string, rights fs.FileMode) error {
 const takers = 8 // files of one directory that are stored at once: their syncs share a commit of the file system
 
 // takeFiles stores the manifest's files and notes their digests.
-func (s *Store) takeFiles(ctx context.Context, m *Manifest, take func(*Entry) (Info, error)) error {
+func takeFiles(ctx context.Context, m *Manifest, take func(*Entry) (Info, error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
