@@ -31,7 +31,7 @@ func (a *app) storeCommand() *cobra.Command {
 	}
 	fsck := a.describe(&cobra.Command{Use: "fsck", Args: a.arguments(0, 0)}, "store.fsck")
 	fsck.RunE = func(c *cobra.Command, _ []string) error { return a.fsck(c.Context()) }
-	root.AddCommand(rebuild, backup, fsck)
+	root.AddCommand(rebuild, backup, fsck, a.pruneCommand())
 	return root
 }
 
@@ -89,7 +89,7 @@ func (a *app) fsck(ctx context.Context) error {
 	rows := []problemJSON{}
 	report := func(p storage.Problem) { rows = append(rows, problemJSON(p)) }
 	err := a.reading(ctx, func(s *sqlite.Store) error {
-		return errors.Join(s.Check(ctx, report), checkArtifacts(ctx, a.data, report))
+		return errors.Join(s.Check(ctx, report), checkArtifacts(ctx, a.data, report), checkReferences(ctx, s, a.data, report))
 	})
 	switch {
 	case errors.Is(err, storage.ErrCorrupt):

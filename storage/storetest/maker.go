@@ -70,10 +70,15 @@ type Flow struct {
 
 // Begin creates a run of a plan that came from a delivery.
 func (m *Maker) Begin(g *events.Graph, plan storage.PlanRow, delivery events.ID) *Flow {
+	return m.BeginFrom(g, plan, events.Data{Kind: "manual", Delivery: delivery, Params: []byte(`{}`), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+}
+
+// BeginFrom creates a run of a plan with what else its first event says.
+func (m *Maker) BeginFrom(g *events.Graph, plan storage.PlanRow, d events.Data) *Flow {
 	f := &Flow{Run: events.NewRun(g), m: m}
 	f.batch.Plans = append(f.batch.Plans, plan)
-	f.emit(&events.Event{Stream: m.ID(), Type: events.RunCreated, Data: events.Data{Pipeline: g.Plan.Pipeline, Plan: g.Digest,
-		Kind: "manual", Delivery: delivery, Params: []byte(`{}`), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}})
+	d.Pipeline, d.Plan = g.Plan.Pipeline, g.Digest
+	f.emit(&events.Event{Stream: m.ID(), Type: events.RunCreated, Data: d})
 	return f
 }
 
