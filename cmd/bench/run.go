@@ -77,7 +77,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"engine", engine}, {"chain", chain}, {"graph", graphs}, {"language", language}, {"large", large},
-		{"webhook", webhook}, {"file", file}, {"shell", shell}, {"isolation", isolation}, {"cache", cache},
+		{"webhook", webhook}, {"file", file}, {"shell", shell}, {"isolation", isolation}, {"artifacts", storing}, {"cache", cache},
 		{"startup", startup}, {"idle", idle},
 	}
 }

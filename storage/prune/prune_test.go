@@ -179,8 +179,8 @@ func (w *world) there() map[events.Digest]bool {
 	return all
 }
 
-func (w *world) options(before int64) prune.Options {
-	return prune.Options{Before: before, Began: time.Now().Add(time.Hour), Now: func() time.Time { return time.Unix(1_800_000_000, 0) }, NewID: w.m.ID, Actor: "me", Reason: "old"}
+func options(m *storetest.Maker, before int64) prune.Options {
+	return prune.Options{Before: before, Began: time.Now().Add(time.Hour), Now: func() time.Time { return time.Unix(1_800_000_000, 0) }, NewID: m.ID, Actor: "me", Reason: "old"}
 }
 
 // sound: fsck finds nothing, in the store, in the artifacts, and between them.
@@ -257,7 +257,7 @@ func (w *world) prune(before int64, crash int) {
 			}
 		}
 	}
-	o := w.options(before)
+	o := options(&w.m, before)
 	o.Dry = true
 	would, err := prune.Prune(ctx, w.store, w.store, w.files, o)
 	w.must(err)
