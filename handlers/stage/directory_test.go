@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
+	"github.com/apollo-11/apollo/storage"
 )
 
 var partsOutput = []events.Output{{Role: "parts", Path: "made/parts/"}}
@@ -136,4 +138,39 @@ func TestGuardedInputsAreLinks(t *testing.T) {
 	want(t, os.SameFile(info, blob()), false)
 	want(t, errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("x"), 0o600), os.RemoveAll(b.WorkDir)), nil)
 	want(t, b.get(d), "id\n1\n")
+}
+
+// TestAnEnforcedStageCannotWriteThroughALink: the stage finds its inputs in the store itself and can do nothing to them, also
+// not as root, and not after it has changed the mode.
+func TestAnEnforcedStageCannotWriteThroughALink(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, ex := range executor.Builtin(executor.Settings{Owner: "enforced-link"}) {
+		b.Executors[ex.Spec().Name] = ex
+	}
+	d := b.put("id\n1\n")
+	run := func(number int, script string) Outcome {
+		with, err := json.Marshal(map[string]string{"script": script})
+		want(t, err, nil)
+		a := attempt(&events.Stage{Executor: "shell", With: with, Isolation: "enforce", Network: "none", Inputs: []events.Input{{Role: "f", From: "trigger.file", Expr: true}},
+			Outputs: []events.Output{{Role: "copy", Path: "copy"}}})
+		a.Number = number
+		a.Delivery = func(context.Context) (*events.Data, error) { return &events.Data{File: "a.csv", Blob: d}, nil }
+		return b.Run(t.Context(), a)
+	}
+	o := run(1, `chmod 666 "$APOLLO_IN_F"; cat "$APOLLO_IN_F" > copy`)
+	if o.Failure != nil && strings.Contains(o.Failure.Reason, "E_ISOLATION") {
+		t.Skip(o.Failure.Reason)
+	}
+	if o.Failure != nil {
+		t.Fatal(o.Failure)
+	}
+	want(t, o.Data.Outputs[0].Digest, d)
+	for i, script := range []string{`echo x >> "$APOLLO_IN_F"`, `: > "$APOLLO_IN_F"`, `chmod 666 "$APOLLO_IN_F"; echo x >> "$APOLLO_IN_F"`, `chmod 700 "${APOLLO_IN_F%/*}"; rm -f "$APOLLO_IN_F"; exit 3`} {
+		if o := run(i+2, script); o.Failure == nil {
+			t.Errorf("%s: %+v", script, o.Data)
+		}
+		want(t, b.get(d), "id\n1\n")
+	}
+	want(t, b.store.Check(t.Context(), func(p storage.Problem) { t.Errorf("%+v", p) }), nil)
 }

@@ -54,6 +54,7 @@ func leave(ctx context.Context, _ *Steps, w *work) *events.Failure {
 			break
 		}
 	}
+	slices.SortStableFunc(w.result.Accesses, func(a, b events.Pair) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
