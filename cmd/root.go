@@ -38,6 +38,7 @@ func (a *app) commands() []entry {
 		{"events", a.eventsCommand},
 		{"inbox", a.inboxCommand},
 		{"replay", a.replayCommand},
+		{"diff", a.diffCommand},
 		{"estimate", a.estimateCommand},
 		{"store", a.storeCommand},
 		{"explain", a.explainCommand},
