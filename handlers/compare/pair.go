@@ -37,25 +37,28 @@ func place(h *half, name string) int {
 	return -1
 }
 
-// merged lists the names of both: those of a in their order, and those that only b has behind the one that they follow there.
+// merged lists the names of both: those of a in their order, and those that only b has before the next one that both have.
 func merged(a, b []string) []string {
-	in := make(map[string]bool, len(a))
+	common := make(map[string]bool, len(a))
 	for _, name := range a {
-		in[name] = true
+		common[name] = false
 	}
 	behind, last := map[string][]string{}, ""
 	for _, name := range b {
-		if in[name] {
-			last = name
+		if _, both := common[name]; both {
+			common[name], last = true, name
 			continue
 		}
 		behind[last] = append(behind[last], name)
 	}
-	all := append(make([]string, 0, len(a)+len(b)), behind[""]...)
+	all, due := make([]string, 0, len(a)+len(b)), behind[""]
 	for _, name := range a {
-		all = append(append(all, name), behind[name]...)
+		if common[name] {
+			all, due = append(all, due...), behind[name]
+		}
+		all = append(all, name)
 	}
-	return all
+	return append(all, due...)
 }
 
 // instances matches those of a foreach stage by the values of their items, then what is left by the numbers.

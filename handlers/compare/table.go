@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Table is what differs between two tables. With a key, rows are matched by it, else by all that is in them; rows that stand
-// in one place on both sides are then said to have changed.
+// Table is what differs between two tables. With a key, rows are matched by it, else by all that is in them; of the rest, rows
+// that stand in one place on both sides are said to have changed.
 type Table struct {
 	Key         []string `json:"key,omitempty"`
 	NewColumns  []string `json:"columns_added,omitempty"`
@@ -215,11 +215,8 @@ func (j *join) keyFields(r *row) (fields []Field) {
 // rest gives the rows that have found nothing like them.
 func (j *join) rest() {
 	gone, fresh := leftOver(j.waiting[0]), leftOver(j.waiting[1])
-	if len(j.t.Key) == 0 && len(gone) == len(fresh) && !j.t.Partial && slices.EqualFunc(gone, fresh, func(a, b *row) bool { return a.number == b.number }) {
-		for i := range gone {
-			j.changed(gone[i], fresh[i], j.cells(gone[i], fresh[i]))
-		}
-		return
+	if len(j.t.Key) == 0 && !j.t.Partial {
+		gone, fresh = j.inPlace(gone, fresh)
 	}
 	for _, r := range gone {
 		j.t.Removed++
@@ -229,6 +226,22 @@ func (j *join) rest() {
 		j.t.Added++
 		j.give(j.whole("added", r))
 	}
+}
+
+// inPlace takes the rows that stand in one place on both sides for changed ones, and gives the others.
+func (j *join) inPlace(gone, fresh []*row) (removed, added []*row) {
+	for len(gone) > 0 && len(fresh) > 0 {
+		switch a, b := gone[0], fresh[0]; cmp.Compare(a.number, b.number) {
+		case -1:
+			removed, gone = append(removed, a), gone[1:]
+		case 1:
+			added, fresh = append(added, b), fresh[1:]
+		default:
+			j.changed(a, b, j.cells(a, b))
+			gone, fresh = gone[1:], fresh[1:]
+		}
+	}
+	return append(removed, gone...), append(added, fresh...)
 }
 
 func leftOver(waiting map[string][]*row) (all []*row) {
