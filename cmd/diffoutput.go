@@ -53,7 +53,7 @@ func (d *diffText) content(indent string, c *compare.Content) {
 	}
 	d.unified(indent, c.Text)
 	if c.More > 0 {
-		d.say(indent, dim, "", "diff.more", lang.Data{"N": c.More})
+		d.say(indent, dim, "", "diff.more", lang.Data{"Left": c.More})
 	}
 	if c.Partial {
 		d.say(indent, warn, "", "diff.partial")
@@ -87,7 +87,7 @@ func (d *diffText) rows(indent string, t *compare.Table) {
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		icon := map[string]string{"added": "+", "removed": "-", "changed": "~"}[r.Change]
-		name := d.app.say.T("diff.row", lang.Data{"N": r.Number})
+		name := d.app.say.T("diff.row", lang.Data{"Row": r.Number})
 		if len(r.Key) > 0 {
 			keys := make([]string, len(r.Key))
 			for k, f := range r.Key {
@@ -98,7 +98,7 @@ func (d *diffText) rows(indent string, t *compare.Table) {
 		fmt.Fprintf(d, "%s%s  %s\n", indent, d.paint(styleOf(r.Change), line(icon+" "+name)), cells(r))
 	}
 	if t.More > 0 {
-		d.say(indent, dim, "", "diff.more", lang.Data{"N": t.More})
+		d.say(indent, dim, "", "diff.more", lang.Data{"Left": t.More})
 	}
 }
 

@@ -104,8 +104,10 @@ func (d *diffText) verdict(s *compare.Stage) {
 	switch s.Verdict {
 	case compare.Same:
 		d.say("  ", good, "✔ ", "diff.stage_same")
-	case compare.OnlyA, compare.OnlyB:
-		d.say("  ", warn, "", "diff."+s.Verdict)
+	case compare.OnlyA:
+		d.say("  ", warn, "", "diff.only_a")
+	case compare.OnlyB:
+		d.say("  ", warn, "", "diff.only_b")
 	case compare.Nondeterministic:
 		if s.Pinned {
 			d.say("  ", bad, "", "diff.nondeterministic")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/apollo-11/apollo/events"
@@ -128,6 +130,7 @@ func Runs(ctx context.Context, a, b *Side, o Options) (*Result, error) {
 		o.Limit = 20
 	}
 	c := &comparison{ctx: ctx, o: o, a: newHalf(a), b: newHalf(b), dirty: map[string]bool{}, params: map[string]bool{}}
+	c.a.params, c.b.params = unlike(c.a.params, c.b.params)
 	r := &Result{A: a.Name, B: b.Name, Verdict: Same, Because: []Field{}, Run: c.runFields(), Stages: []Stage{}}
 	looked := 0
 	var first *Stage
@@ -183,6 +186,21 @@ type comparison struct {
 	a, b   *half
 	dirty  map[string]bool // stages with other results so far
 	params map[string]bool // parameters that a stage with other results has named already
+}
+
+// unlike leaves out of two objects what is the same in both: it is looked at once, not for every stage.
+func unlike(a, b any) (x, y any) {
+	left, _ := a.(map[string]any)
+	right, _ := b.(map[string]any)
+	maps.DeleteFunc(left, func(key string, value any) bool {
+		other, both := right[key]
+		if same := both && reflect.DeepEqual(value, other); same {
+			delete(right, key)
+			return true
+		}
+		return false
+	})
+	return left, right
 }
 
 // runFields gives what differs of the runs as a whole.

@@ -56,7 +56,7 @@ func TestTables(t *testing.T) {
 	}{
 		"by key": {events.Output{Format: "csv", Key: id}, "x", "id,v\n1,a\n2,b\n3,c\n", "id,v\n3,c\n2,B\n4,d\n",
 			[]string{"changed 2 id=2 | v:b>B", "removed 1 id=1 | id:1>– v:a>–", "added 3 id=4 | id:–>4 v:–>d"}, ""},
-		"key of two": {events.Output{Format: "csv", Key: []string{"a", "b"}}, "x", "a,b,v\n1,11,x\n11,1,y\n", "a,b,v\n11,1,y\n1,11,z\n", []string{"changed 1 a=1 b=11 | v:x>z"}, ""},
+		"key of two":  {events.Output{Format: "csv", Key: []string{"a", "b"}}, "x", "a,b,v\n1,11,x\n11,1,y\n", "a,b,v\n11,1,y\n1,11,z\n", []string{"changed 1 a=1 b=11 | v:x>z"}, ""},
 		"a key twice": {events.Output{Format: "csv", Key: id}, "x", "id,v\n1,a\n1,b\n1,c\n", "id,v\n1,a\n1,B\n", []string{"changed 2 id=1 | v:b>B", "removed 3 id=1 | id:1>– v:c>–"}, ""},
 		"by content":  {events.Output{Format: "csv"}, "x", "id,v\n1,a\n2,b\n3,c\n", "id,v\n3,c\n1,a\n2,b\n4,d\n", []string{"added 4 | id:–>4 v:–>d"}, ""},
 		"by position": {events.Output{Format: "csv"}, "x", "id,v\n1,a\n2,b\n3,c\n", "id,v\n1,a\n2,B\n3,C\n", []string{"changed 2 | v:b>B", "changed 3 | v:c>C"}, ""},
@@ -202,7 +202,9 @@ func TestExternalIsAskedForBinariesOnly(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
-	o.External = func(context.Context, string, io.Reader, io.Reader) (string, error) { return "", errors.New("not installed") }
+	o.External = func(context.Context, string, io.Reader, io.Reader) (string, error) {
+		return "", errors.New("not installed")
+	}
 	if got := contentOf(t, events.Output{}, "a.bin", "\x00a", "\x00bc", o); got.Note != "not installed" || got.Offset == nil {
 		t.Errorf("got %+v", got)
 	}

@@ -48,6 +48,7 @@ func (c *comparison) keyed(p couple) (fields []Field, pinned bool) {
 		c.define(a, b)
 	} else {
 		a, b = c.a.unpinned(p.a), c.b.unpinned(p.b)
+		c.shared(a, b, p)
 	}
 	return fieldsOf(changes(a, b)), pinned
 }
@@ -195,20 +196,34 @@ func (h *half) unpinned(i int) map[string]any {
 	for name, ref := range st.Secrets {
 		secrets[name] = ref
 	}
-	definition := *st
-	definition.With, definition.Env, definition.Secrets, definition.Executor = nil, nil, nil, ""
-	definition.Needs, definition.Prefers, definition.Reads, definition.Timeout, definition.Grace, definition.Retry = nil, nil, nil, 0, 0, nil
-	document := map[string]any{"with": decoded(st.With), "executor": st.Executor, "params": h.params, "inputs": inputs, "env": env, "secrets": secrets,
+	document := map[string]any{"with": decoded(st.With), "executor": st.Executor, "inputs": inputs, "env": env, "secrets": secrets,
 		"time": instant(h.Run.Logical), "seed": seed(h.Run.Seed)}
-	if b, err := json.Marshal(&definition); err == nil {
-		rest, _ := decoded(b).(map[string]any)
-		rest["inputs"], rest["outputs"] = byKey(rest["inputs"], "role", ""), byKey(rest["outputs"], "role", "")
-		document["definition"] = rest
-	}
 	if s := &h.Run.Stages[i]; s.Item > 0 {
 		document["item"], document["number"] = decoded(h.value(i)), json.Number((&events.Stage{}).Label(int(s.Item))[1:])
 	}
 	return document
+}
+
+// shared adds what the stages of a run have in common, where the runs differ in it. Parameters that are alike have been left out.
+func (c *comparison) shared(a, b map[string]any, p couple) {
+	a["params"], b["params"] = c.a.params, c.b.params
+	if c.a.Run.Graph.Digest != c.b.Run.Graph.Digest {
+		a["definition"], b["definition"] = definitionOf(c.a.Run.StageOf(p.a)), definitionOf(c.b.Run.StageOf(p.b))
+	}
+}
+
+// definitionOf gives what a plan says of a stage that its results may depend on.
+func definitionOf(st *events.Stage) any {
+	definition := *st
+	definition.With, definition.Env, definition.Secrets, definition.Executor = nil, nil, nil, ""
+	definition.Needs, definition.Prefers, definition.Reads, definition.Timeout, definition.Grace, definition.Retry = nil, nil, nil, 0, 0, nil
+	b, err := json.Marshal(&definition)
+	if err != nil {
+		return err.Error()
+	}
+	rest, _ := decoded(b).(map[string]any)
+	rest["inputs"], rest["outputs"] = byKey(rest["inputs"], "role", ""), byKey(rest["outputs"], "role", "")
+	return rest
 }
 
 var (
