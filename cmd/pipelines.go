@@ -80,7 +80,7 @@ func (a *app) completePipelines(_ *cobra.Command, args []string, _ string) ([]st
 
 // completeRuns offers the latest runs.
 func (a *app) completeRuns(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+	if len(args) > 0 && (c.Name() != "diff" || len(args) > 1) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	offers := []string{"latest"}

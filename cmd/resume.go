@@ -65,38 +65,6 @@ func (a *app) resume(ctx context.Context, name string, wish web.By, w *watching,
 	return r.watch(ctx, w.detach)
 }
 
-func (a *app) rerunCommand() *cobra.Command {
-	c := a.describe(&cobra.Command{Use: "rerun RUN", Args: a.arguments(1, 1), ValidArgsFunction: a.completeRuns}, "rerun")
-	w := a.watchFlags(c)
-	from := c.Flags().String("from", "", "flag.from")
-	fresh := c.Flags().Bool("no-cache", false, "flag.no_cache")
-	params := c.Flags().StringArray("param", nil, "flag.rerun_param")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := a.checkWatch(w); err != nil {
-			return err
-		}
-		given, err := a.pairs("--param", *params)
-		if err != nil {
-			return err
-		}
-		id, err := a.runNamed(c.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		r := &running{app: a}
-		request := web.RerunRequest{From: *from, Params: given, Key: newID().String(), NoCache: *fresh}
-		r.ask = func(ctx context.Context, s session) (events.ID, error) {
-			receipt, err := s.RerunRun(ctx, id, request)
-			if err != nil {
-				return events.ID{}, a.refusal(err, id, *from)
-			}
-			return receipt.Run, a.mustBeRun(receipt.Fate, receipt.Code, receipt.Reason)
-		}
-		return r.watch(c.Context(), w.detach)
-	}
-	return c
-}
-
 // pairs reads name=value, given any number of times.
 func (a *app) pairs(flag string, given []string) (map[string]string, error) {
 	all := map[string]string{}

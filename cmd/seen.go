@@ -14,6 +14,8 @@ type seen struct {
 	items     map[int][]json.RawMessage // of foreach stages; long lists are artifacts, and not here
 	held      string                    // why the run itself waits
 	canceller string
+	forkedFor string // why the run was made of an ended one
+	forkedBy  string
 }
 
 // queued is how a stage came to wait the last time.
@@ -32,6 +34,10 @@ func newView(r *events.Run, logs string) *view {
 func (v *seen) see(r *events.Run, e *events.Event) {
 	d := &e.Data
 	switch e.Type {
+	case events.RunCreated:
+		if !d.Forked.IsZero() {
+			v.forkedFor, v.forkedBy = d.Reason, d.Actor
+		}
 	case events.RunQueued:
 		v.held = d.Reason
 	case events.RunCancelRequested:

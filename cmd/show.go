@@ -132,6 +132,9 @@ func (a *app) origin(v *view) (lines []string) {
 	default:
 		lines = append(lines, a.say.T("run.rerun_of", lang.Data{"Run": r.Forked.String()}))
 	}
+	if v.forkedFor != "" {
+		lines = append(lines, a.say.T("run.rerun_for", lang.Data{"By": line(v.forkedBy), "Reason": line(v.forkedFor)}))
+	}
 	if r.Resumed() || !r.Forked.IsZero() {
 		lines = append(lines, a.say.T("run.own_plan", lang.Data{"Plan": r.Graph.Digest.String(), "N": len(r.Graph.Plan.Stages)}))
 	}

@@ -63,13 +63,19 @@ func (n *node) ResumeRun(ctx context.Context, run events.ID, by web.By, open ...
 
 // RerunRun implements web.Steering. Parameters that are given lie over those of the run.
 func (n *node) RerunRun(ctx context.Context, run events.ID, r web.RerunRequest) (trigger.Receipt, error) {
-	again := router.Again{From: r.From, Key: r.Key, Fresh: r.NoCache}
-	if len(r.Params) > 0 {
+	again := router.Again{From: r.From, Key: r.Key, Reason: r.Reason, Actor: r.Actor, Fresh: r.NoCache}
+	if replaced := len(r.Input) > 0 || r.Empty; replaced || len(r.Params) > 0 {
 		v, err := loadView(ctx, n.store, run, "")
 		if err != nil {
 			return trigger.Receipt{}, refused(err)
 		}
-		if again.Params, err = paramsOver(v.run, r.Params); err != nil {
+		if replaced {
+			again.Input = &router.Input{Content: r.Input, Name: r.InputName, File: readsFile(v.run.Graph.Plan)}
+		}
+		if len(r.Params) > 0 {
+			again.Params, err = paramsOver(v.run, r.Params)
+		}
+		if err != nil {
 			return trigger.Receipt{}, err
 		}
 	}

@@ -13,6 +13,8 @@ type runJSON struct {
 	State       string      `json:"state"`
 	Forked      *string     `json:"forked_from"`
 	From        string      `json:"from,omitempty"` // of a rerun
+	RerunFor    string      `json:"rerun_reason,omitempty"`
+	RerunBy     string      `json:"rerun_by,omitempty"`
 	Parent      string      `json:"parent,omitempty"`
 	Sample      int         `json:"sample"`
 	CreatedAt   string      `json:"created_at"`
@@ -88,7 +90,7 @@ type answerJSON struct {
 func (v *view) json() runJSON {
 	r := v.run
 	j := runJSON{Run: r.ID.String(), Pipeline: r.Graph.Plan.Pipeline, State: r.State.String(), From: r.From, Sample: r.Sample,
-		CreatedAt: stamp(r.Created), Group: r.Group, Class: string(r.Class), Reason: r.Reason, Actor: v.canceller, Plan: r.Graph.Digest.String(),
+		CreatedAt: stamp(r.Created), Group: r.Group, Class: string(r.Class), Reason: r.Reason, Actor: v.canceller, Plan: r.Graph.Digest.String(), RerunFor: v.forkedFor, RerunBy: v.forkedBy,
 		Resumed: r.Resumed(), Delivery: r.Delivery.String(), Trigger: orText(r.Trigger, r.Kind), WaitsFor: r.Waits}
 	if r.Waits != "" {
 		j.WaitsReason = v.held

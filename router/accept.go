@@ -274,7 +274,10 @@ func (u *unit) create(p *registered, l *live, delivered *events.Event, from *tri
 		created.Parent, created.Depth = c.Parent, c.Depth
 	}
 	if r := from.Rerun; r != nil {
-		created.Forked, created.From, created.Delivery, created.Kind, created.Trigger = r.Of, r.From, r.Delivery, r.Kind, r.Trigger
+		created.Forked, created.From, created.Kind, created.Trigger, created.Reason, created.Actor = r.Of, r.From, r.Kind, r.Trigger, r.Reason, r.Actor
+		if !r.Delivery.IsZero() {
+			created.Delivery = r.Delivery
+		}
 	}
 	u.must(l, &events.Event{Stream: d.Run, Type: events.RunCreated, Cause: delivered.ID, Data: created})
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -203,11 +204,20 @@ type Again struct {
 	Params json.RawMessage // object; empty takes the run's own
 	Key    string          // idempotency key: the same key is one run; may be empty
 	Fresh  bool            // the new run takes over no result by its stage key
+	Reason string          // why, in one sentence
+	Actor  string          // who wants it
+	Input  *Input          // instead of the file or body that was delivered; nil takes that
 }
 
-// Rerun starts a new run on an ended run's plan and delivery, with its logical time and seed, and with other parameters where
-// some are given. With a stage,
-// what completed and does not lie at or below it is taken over. ErrNotEnded and ErrNoStage are told apart.
+// Input is what a rerun works on instead of what its run was given.
+type Input struct {
+	Content []byte
+	Name    string // as a file, when the run was given none; a delivered file keeps its name
+	File    bool   // a run that was given nothing gets it as a file, and not as the body
+}
+
+// Rerun starts a new run on an ended run's plan and delivery, with its logical time and seed, and with other parameters or
+// another input where they are given. With a stage, what completed and does not lie at or below it is taken over. ErrNotEnded and ErrNoStage are told apart.
 func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.Receipt, error) {
 	row, err := e.o.Store.Run(ctx, of)
 	if err != nil {
@@ -233,9 +243,39 @@ func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.
 	if len(params) == 0 {
 		params = created.Params
 	}
-	return e.Accept(ctx, &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan, Key: again.Key, Fresh: again.Fresh,
+	d := &trigger.Delivery{Kind: "manual", Trigger: "rerun:" + of.String(), Pipeline: row.Pipeline, Params: params, Plan: plan, Key: again.Key, Fresh: again.Fresh,
 		Logical: time.Unix(0, logical).UTC(), Seed: cmp.Or(created.Seed, events.SeedOf(of[:])),
-		Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: again.From}})
+		Sample: created.Sample, Rerun: &trigger.Rerun{Of: of, Delivery: created.Delivery, Kind: created.Kind, Trigger: created.Trigger, From: again.From,
+			Reason: again.Reason, Actor: again.Actor}}
+	if again.Input != nil {
+		if err := e.replaceInput(ctx, d, again.Input); err != nil {
+			return trigger.Receipt{}, err
+		}
+	}
+	return e.Accept(ctx, d)
+}
+
+// replaceInput makes the delivery of a rerun bring another file or body, under the name and with the headers of the one that
+// it takes the place of.
+func (e *Engine) replaceInput(ctx context.Context, d *trigger.Delivery, in *Input) error {
+	old, err := e.delivery(ctx, d.Rerun.Delivery)
+	if err != nil {
+		return err
+	}
+	d.Rerun.Delivery, d.Sample, d.Headers = events.ID{}, 0, map[string]string{}
+	for _, h := range old.Headers {
+		d.Headers[h.Name] = h.Value
+	}
+	if old.File == "" && (!in.File || old.Size > 0) {
+		d.Body = in.Content
+		return nil
+	}
+	info, err := e.o.Artifacts.Put(ctx, bytes.NewReader(in.Content))
+	if err != nil {
+		return storeError(err)
+	}
+	d.File = &trigger.File{Name: cmp.Or(old.File, in.Name), Digest: info.Digest, Size: info.Size}
+	return nil
 }
 
 // mayRerun refuses a run that goes on: what it has done so far would be taken over, and no more.

@@ -113,6 +113,8 @@ func (e *Engine) group(c *events.Concurrency, plan *events.Plan, d *events.Data,
 		Logical: time.Unix(0, cmp.Or(d.Logical, e.unit.now)).UTC(), Delivery: func(context.Context) (*events.Data, error) { return d, nil }}
 	if rerun != nil {
 		a.Kind, a.Trigger, a.From = rerun.Kind, rerun.Trigger, rerun.Delivery
+	}
+	if rerun != nil && !rerun.Delivery.IsZero() {
 		a.Delivery = func(ctx context.Context) (*events.Data, error) { return e.delivery(ctx, rerun.Delivery) }
 	}
 	if e.o.Conditions == nil {

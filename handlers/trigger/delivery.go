@@ -39,10 +39,12 @@ type Child struct {
 // Rerun says which run is run anew.
 type Rerun struct {
 	Of       events.ID
-	Delivery events.ID // that the run came from: what it brought is read again
+	Delivery events.ID // that the run came from: what it brought is read again; zero when this delivery brings something else
 	Kind     string    // of that delivery's trigger
 	Trigger  string
 	From     string // stage from which everything runs anew; empty is all of it
+	Reason   string // why, in one sentence
+	Actor    string // who wants it
 }
 
 // File is a dropped file whose content is in the artifact store.

@@ -29,6 +29,12 @@ type RerunRequest struct {
 	Params  map[string]string `json:"params,omitempty" doc:"parameters as text; the others are those of the ended run"`
 	Key     string            `json:"key,omitempty" doc:"idempotency key: the same key is one run"`
 	NoCache bool              `json:"no_cache,omitempty" doc:"no stage takes over the result of another run"`
+	Reason  string            `json:"reason,omitempty" maxLength:"500" doc:"why, in one sentence"`
+
+	Input     []byte `json:"input,omitempty" doc:"instead of the file or body that was delivered, in base64; it keeps the delivered name"`
+	Empty     bool   `json:"empty_input,omitempty" doc:"the input is there and has no bytes"`
+	InputName string `json:"input_name,omitempty" doc:"name of the input as a file, when the run was given none"`
+	Actor     string `json:"-"` // in the API, the user at the other end of the socket
 }
 
 // Answer is what a person says to a stage that waits for one.
@@ -102,8 +108,10 @@ func (o Options) registerSteering(api huma.API) {
 	}
 	huma.Register(api, post("cancel-run", "/cancel", "Cancel a run", "Returns once the wish is durable; the stages end afterwards."), o.cancel)
 	huma.Register(api, post("resume-run", "/resume", "Continue a failed run", "On the plan that it began with; what has completed is not done again."), o.resume)
-	huma.Register(api, post("rerun", "/rerun", "Start a new run on an ended run's plan and delivery",
-		"What completed before the stage `from` is taken over. Returns once the new run is durable."), o.rerun)
+	rerun := post("rerun", "/rerun", "Start a new run on an ended run's plan and delivery",
+		"With its logical time and seed. What completed before the stage `from` is taken over. Returns once the new run is durable.")
+	rerun.MaxBodyBytes = maxBody
+	huma.Register(api, rerun, o.rerun)
 	huma.Register(api, post("approve-stage", "/stages/{stage}/approve", "Approve a stage that waits for a person",
 		"Who answers is the user at the other end of the socket. 403 when that is none of the approvers, 422 when the form is not filled in, 409 when the stage does not wait."), o.approve)
 	huma.Register(api, post("reject-stage", "/stages/{stage}/reject", "Reject a stage that waits for a person", "The stage fails with gate_rejected."), o.reject)
@@ -138,6 +146,7 @@ func (o Options) rerun(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	in.Body.Actor = Peer(ctx)
 	r, err := o.Control.RerunRun(ctx, id, in.Body)
 	if err != nil {
 		return nil, problem(err)

@@ -64,7 +64,8 @@ func TestSteeringHandsOverEverything(t *testing.T) {
 		want steered
 	}{
 		run + "/resume": {`{"reason":"disk was full"}`, steered{did: "resume", by: web.By{Reason: "disk was full"}}},
-		run + "/rerun":  {`{"from":"clean","params":{"a":"1"},"key":"k"}`, steered{did: "rerun", again: web.RerunRequest{From: "clean", Params: map[string]string{"a": "1"}, Key: "k"}}},
+		run + "/rerun": {`{"from":"clean","params":{"a":"1"},"key":"k","reason":"why","input":"Ynl0ZXM=","input_name":"n"}`, steered{did: "rerun",
+			again: web.RerunRequest{From: "clean", Params: map[string]string{"a": "1"}, Key: "k", Reason: "why", Input: []byte("bytes"), InputName: "n"}}},
 		run + "/stages/ask/approve": {`{"reason":"ok","fields":{"v":"2"}}`,
 			steered{did: "answer", at: []web.Place{{Stage: "ask"}}, answer: web.Answer{By: web.By{Reason: "ok"}, Approve: true, Fields: map[string]string{"v": "2"}}}},
 		run + "/stages/ask/reject?item=3": {`{"reason":"no"}`, steered{did: "answer", at: []web.Place{{Stage: "ask", Item: 3}}, answer: web.Answer{By: web.By{Reason: "no"}}}},
