@@ -89,7 +89,7 @@ func (c *comparison) file(b *blobs) *Content {
 			return err
 		})
 		found.Partial = found.Table != nil && found.Table.Partial
-	case format == "json" && max(b.sizes[0], b.sizes[1]) <= maxDocument:
+	case format == "json" && max(b.sizes[0], b.sizes[1]) <= maxJSON:
 		x, y := c.a.bytes(b.a), c.b.bytes(b.b)
 		if !json.Valid(x) || !json.Valid(y) {
 			err = errUnreadable

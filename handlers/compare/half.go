@@ -22,8 +22,10 @@ func newHalf(s *Side) *half {
 	return &half{Side: s, params: decoded(s.Run.Params), documents: map[events.Digest]any{}, items: map[int][]json.RawMessage{}}
 }
 
-// maxDocument bounds what is read of a document that is decoded whole.
-const maxDocument = 8 << 20
+const (
+	maxDocument = 64 << 20 // bytes of a pins document or a manifest, which are decoded whole
+	maxJSON     = 8 << 20  // bytes of an output that is compared by JSON pointer
+)
 
 // document reads an artifact that holds JSON; nil when it cannot be had.
 func (h *half) document(d events.Digest) any {

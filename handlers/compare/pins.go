@@ -114,7 +114,13 @@ func spread(into, definition map[string]any) {
 	rest := map[string]any{}
 	for key, value := range definition {
 		switch key {
-		case "with", "files", "executor", "platform", "umask":
+		case "with": // the pins have it where expressions stand in it
+			if _, valued := into[key]; valued {
+				rest[key] = value
+			} else {
+				into[key] = value
+			}
+		case "files", "executor", "platform", "umask":
 			into[key] = value
 		case "command":
 			into[key] = commandLine(value)

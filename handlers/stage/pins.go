@@ -75,6 +75,9 @@ func tools(p *executor.Program, found []events.Pair) []events.Pair {
 		all = append(all, p.Toolchain...)
 	}
 	for _, pair := range found {
+		if pair.Name == "run" {
+			continue // that a pipeline stage has started: another one each time, of the plan that the settings hold
+		}
 		if i := slices.IndexFunc(all, func(t events.Pair) bool { return t.Name == pair.Name }); i >= 0 {
 			all[i].Value = pair.Value
 		} else {
