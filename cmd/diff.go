@@ -158,7 +158,7 @@ func diffoscope(ctx context.Context, name string, a, b io.Reader) (text string, 
 	ctx, cancel := context.WithTimeout(ctx, externalTime)
 	defer cancel()
 	out := &head{left: externalBytes}
-	run := exec.CommandContext(ctx, program, "--text", "-", "--", paths[0], paths[1]) //nolint:gosec // the user has asked for it
+	run := exec.CommandContext(ctx, program, "--text", "-", "--", paths[0], paths[1])
 	run.Stdout, run.WaitDelay = out, time.Second
 	err = run.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {

@@ -212,7 +212,7 @@ func (m *rerunMany) through(ctx context.Context, s session) error {
 	}
 }
 
-// start has one run run anew. That it is refused is written down and keeps the others from nothing; an engine that has no
+// start begins the rerun of one run. That it is refused is written down and keeps the others from nothing; an engine that has no
 // room is waited for.
 func (m *rerunMany) start(ctx context.Context, s session, r *rerunRow) error {
 	if !r.to.IsZero() || r.exit != 0 {
@@ -370,10 +370,10 @@ func (m *rerunMany) outcome() error {
 		return err
 	}
 	for _, r := range m.rows {
-		switch r.state {
-		case events.Failed:
+		if r.state == events.Failed {
 			return silent(exitFailed)
-		case events.Cancelled:
+		}
+		if r.state == events.Cancelled {
 			return silent(exitCancelled)
 		}
 	}

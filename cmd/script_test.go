@@ -131,10 +131,10 @@ func jsonField(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// same FILE FILE PATH: both have the same JSON at the dotted path.
+// same FILE OTHER PATH: both have the same JSON at the dotted path.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {
-		ts.Fatalf("usage: same FILE FILE PATH")
+		ts.Fatalf("usage: same FILE OTHER PATH")
 	}
 	a, first := jsonAt(ts, args[0], args[2])
 	b, second := jsonAt(ts, args[1], args[2])

@@ -349,7 +349,7 @@ func TestItemsAreMatchedByValue(t *testing.T) {
 func TestUnpinned(t *testing.T) {
 	t.Parallel()
 	w := world{}
-	make := func(script, region string, logical int64, body, out string) *compare.Side {
+	built := func(script, region string, logical int64, body, out string) *compare.Side {
 		plan := chain("one", "two")
 		b, _ := json.Marshal(map[string]string{"script": script})
 		plan.Stages[0].With = b
@@ -358,13 +358,13 @@ func TestUnpinned(t *testing.T) {
 		s.Run.Params, s.Run.Logical, s.Delivery = json.RawMessage(`{"region":"`+region+`"}`), logical, &events.Data{Body: []byte(body)}
 		return s
 	}
-	a := make("s", "eu", 1, "b", "1")
+	a := built("s", "eu", 1, "b", "1")
 	for name, test := range map[string]struct {
 		b     *compare.Side
 		field string
 	}{
-		"script": {make("t", "eu", 1, "b", "x"), "with.script"}, "parameter": {make("s", "us", 1, "b", "x"), "params.region"},
-		"input": {make("s", "eu", 1, "c", "x"), "inputs.drop"}, "time": {make("s", "eu", 2, "b", "x"), "time"}, "nothing": {make("s", "eu", 1, "b", "x"), ""},
+		"script": {built("t", "eu", 1, "b", "x"), "with.script"}, "parameter": {built("s", "us", 1, "b", "x"), "params.region"},
+		"input": {built("s", "eu", 1, "c", "x"), "inputs.drop"}, "time": {built("s", "eu", 2, "b", "x"), "time"}, "nothing": {built("s", "eu", 1, "b", "x"), ""},
 	} {
 		r := runs(t, a, test.b, compare.Options{})
 		if test.field == "" && r.Kind != compare.Nondeterministic || test.field != "" && (len(r.Because) == 0 || r.Because[0].Field != test.field) {
@@ -374,7 +374,7 @@ func TestUnpinned(t *testing.T) {
 			t.Errorf("%s: first %s, inherited %d", name, *r.First, r.Inherited)
 		}
 	}
-	if r := runs(t, a, make("s", "eu", 2, "b", "1"), compare.Options{}); r.Verdict != compare.Same {
+	if r := runs(t, a, built("s", "eu", 2, "b", "1"), compare.Options{}); r.Verdict != compare.Same {
 		t.Errorf("another time with the same results %s", r.Verdict)
 	}
 }

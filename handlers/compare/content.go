@@ -182,12 +182,12 @@ func (c *comparison) streams(b *blobs, do func(x, y io.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	defer x.Close() //nolint:errcheck // read only
+	defer x.Close()
 	y, err := c.b.open(b.b)
 	if err != nil {
 		return err
 	}
-	defer y.Close() //nolint:errcheck // read only
+	defer y.Close()
 	return do(bufio.NewReaderSize(x, buffer), bufio.NewReaderSize(y, buffer))
 }
 

@@ -44,7 +44,7 @@ func (h *half) bytes(d events.Digest) []byte {
 	if err != nil {
 		return nil
 	}
-	defer r.Close() //nolint:errcheck // read only
+	defer r.Close()
 	b, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil || len(b) > maxDocument {
 		return nil

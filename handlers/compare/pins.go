@@ -2,6 +2,7 @@ package compare
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,9 +83,7 @@ func (h *half) pinned(d *events.Data) map[string]any {
 		return nil
 	}
 	copied := make(map[string]any, len(document))
-	for key, value := range document { // its parts are shared with nobody who changes them
-		copied[key] = value
-	}
+	maps.Copy(copied, document) // its parts are shared with nobody who changes them
 	delete(copied, "schema")
 	copied["inputs"] = inputsByRole(copied["inputs"])
 	return copied
@@ -131,9 +130,7 @@ func spread(into, definition map[string]any) {
 			both := map[string]any{}
 			for _, vars := range []any{value, any(env)} {
 				m, _ := vars.(map[string]any)
-				for name, v := range m {
-					both[name] = v
-				}
+				maps.Copy(both, m)
 			}
 			into["env"] = both
 		case "inputs", "outputs":
