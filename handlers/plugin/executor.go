@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
@@ -49,6 +51,24 @@ func (x *Executor) Spec() executor.Spec {
 // Describe implements executor.Describer. What is started is the plug-in's own file, which its pin names by digest.
 func (x *Executor) Describe(context.Context, *executor.Call) (*executor.Program, *events.Failure) {
 	return &executor.Program{Args: x.plugin.Command, Toolchain: []events.Pair{{Name: "plugin", Value: x.plugin.Pin()}}}, nil
+}
+
+// ByHand implements executor.ByHand: the program is asked what an attempt asks it. It answers in lines of JSON and goes on
+// until its standard input is closed, which here is at once.
+func (x *Executor) ByHand(_ context.Context, c *executor.Call) (*executor.Manual, *events.Failure) {
+	line, err := encode(newExecuteRequest(c))
+	if err != nil {
+		return nil, &events.Failure{Class: events.System, Reason: fmt.Sprintf("cannot write the request to the plug-in %s: %v", x.plugin.Name, err)}
+	}
+	own := *c
+	own.Inputs, own.Params, own.Secrets = nil, nil, nil
+	env, failure := (&executor.Program{}).Environ(&own)
+	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "APOLLO_OUTPUTS=") })
+	args := slices.Clone(x.plugin.Command)
+	if len(args) > 0 && !filepath.IsAbs(args[0]) {
+		args[0] = filepath.Join(x.plugin.Dir, args[0])
+	}
+	return &executor.Manual{Args: args, Env: env, Input: string(line)}, failure
 }
 
 // Execute implements executor.Executor. The result always pins the plug-in.

@@ -47,7 +47,9 @@ func (w *work) begin(s *Steps) *events.Failure {
 	c.Answer, c.Approved = a.Answer, a.Approved
 	c.Resources, c.Network = a.Stage.Resources, a.Stage.Network
 	c.Isolation, c.Require, c.Readable = a.Stage.Isolation, a.Stage.Require, a.Stage.Readable
-	c.Dir, c.LogDir = s.attemptDirs(a, run)
+	if c.Dir, c.LogDir = s.attemptDirs(a, run); w.dir != "" {
+		c.Dir, c.LogDir = w.dir, filepath.Join(w.dir, "logs")
+	}
 	c.With, c.Pin, c.Timeout, c.Grace, c.Started = a.Stage.With, a.Stage.Pin, a.Stage.Timeout, a.Stage.Grace, a.Started
 	w.clock()
 	if c.Params = a.Values; c.Params == nil && len(a.Params) > 0 {
@@ -172,7 +174,7 @@ func (w *work) placeInput(ctx context.Context, s *Steps, role string, from *sour
 	return nil
 }
 
-// place puts a file input, read-only and with the run's time as its own, into in/<role>/<name>.
+// place puts a file input, read-only and with the stage's time as its own, into in/<role>/<name>.
 func (w *work) place(ctx context.Context, s *Steps, role string, f *file) *events.Failure {
 	name := safeName(f.name)
 	if failure := w.placeFiles(ctx, s, role, []placing{{f, name}}); failure != nil {

@@ -72,6 +72,7 @@ func steps() []step {
 // work is an attempt on its way through the steps.
 type work struct {
 	*Attempt
+	dir      string          // of the caller's choice, for inputs, outputs and logs; empty is below the directories of Steps
 	whole    context.Context //nolint:containedctx // of the attempt
 	call     executor.Call
 	program  *executor.Program // what the executor starts; nil when it does not say
@@ -95,15 +96,9 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 	}
 	w := &work{Attempt: a}
 	left := s.dirs.enter(s.WorkDir, a.Run)
-	failure := s.carryOut(ctx, w)
-	w.record()
-	s.pin(ctx, w, failure != nil)
+	failure := s.carryOut(ctx, w, steps())
+	s.conclude(ctx, w, failure)
 	if failure != nil {
-		w.conceal(failure)
-		s.evidence(ctx, w, failure)
-		if failure.Class != events.GateRejected {
-			w.out.Outputs = nil
-		}
 		s.unlink(ctx, w, true)
 		w.unlockInputs()
 		left("")
@@ -114,10 +109,24 @@ func (s *Steps) Run(ctx context.Context, a *Attempt) Outcome {
 	return Outcome{Data: &w.out, Failure: failure}
 }
 
+// conclude puts what there is to say of an attempt that is over into its event, and the evidence into its failure.
+func (s *Steps) conclude(ctx context.Context, w *work, failure *events.Failure) {
+	w.record()
+	s.pin(ctx, w, failure != nil)
+	if failure == nil {
+		return
+	}
+	w.conceal(failure)
+	s.evidence(ctx, w, failure)
+	if failure.Class != events.GateRejected {
+		w.out.Outputs = nil
+	}
+}
+
 // carryOut does the steps in order. One that ends since its context does leaves the reason to the context.
-func (s *Steps) carryOut(ctx context.Context, w *work) *events.Failure {
+func (s *Steps) carryOut(ctx context.Context, w *work, todo []step) *events.Failure {
 	w.whole = ctx
-	for _, do := range steps() {
+	for _, do := range todo {
 		ctx := ctx
 		if w.Again && w.result == nil { // the executor has to hear of it, whatever became of the run meanwhile
 			ctx = context.WithoutCancel(ctx)
