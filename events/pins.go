@@ -3,7 +3,9 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 )
 
 // Pins is everything that the result of one attempt may depend on. Its canonical form is its JSON as Encode writes it
@@ -42,12 +44,24 @@ type PinnedValue struct {
 	Size   int    `json:"size"`   // bytes
 }
 
+// likePinned finds a value that begins as PinnedValue does.
+var likePinned = regexp.MustCompile(`^\s*\{\s*"digest"\s*:`)
+
+// PinnedText gives a text as it stands in a pins document: a long one, and one that could be taken for that, as its digest.
+func PinnedText(text string) string {
+	if len(text) <= MaxPinned && !strings.HasPrefix(text, "sha256:") {
+		return text
+	}
+	return DigestOf([]byte(text)).String()
+}
+
 // MaxPinned is the longest value, in bytes, that stands in a pins document as it is.
 const MaxPinned = 1 << 10
 
-// Pinned gives a value as it stands in a pins document.
+// Pinned gives a value as it stands in a pins document. A short value that could be taken for a PinnedValue stands as one
+// too: no two values stand alike.
 func Pinned(value json.RawMessage) json.RawMessage {
-	if len(value) <= MaxPinned {
+	if len(value) <= MaxPinned && !likePinned.Match(value) {
 		return value
 	}
 	b, err := json.Marshal(PinnedValue{DigestOf(value), len(value)})
@@ -71,6 +85,7 @@ type Definition struct {
 	Umask     string            `json:"umask,omitempty"`
 	Inputs    []Input           `json:"inputs,omitempty"` // as the plan has them
 	Outputs   []Output          `json:"outputs,omitempty"`
+	Contracts map[string]string `json:"contracts,omitempty"` // digest of each schema that the inputs and outputs name
 	Reconcile []Reconcile       `json:"reconcile,omitempty"`
 	Gate      []Gate            `json:"gate,omitempty"`
 	CPU       float64           `json:"cpu,omitempty"` // cores, as declared

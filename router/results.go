@@ -91,7 +91,7 @@ func (e *Engine) resultOf(row storage.ResultRow) *events.Data {
 		return r.data
 	}
 	of, known := e.results.runs[row.Run]
-	if !known {
+	if of[row.Key] == nil { // not read yet, or read before the run came to this result
 		run, err := e.foldWhole(row.Run)
 		if err != nil {
 			e.o.Logger.Error().Err(err).Stringer("run", row.Run).Msg("read a run whose result would be taken over")
@@ -103,11 +103,14 @@ func (e *Engine) resultOf(row storage.ResultRow) *events.Data {
 				of[s.Last.StageKey()] = s.Last
 			}
 		}
-		if len(e.results.order) >= maxOrigins {
+		if !known && len(e.results.order) >= maxOrigins {
 			delete(e.results.runs, e.results.order[0])
 			e.results.order = e.results.order[1:]
 		}
-		e.results.runs[row.Run], e.results.order = of, append(e.results.order, row.Run)
+		if !known {
+			e.results.order = append(e.results.order, row.Run)
+		}
+		e.results.runs[row.Run] = of
 	}
 	return of[row.Key]
 }

@@ -44,6 +44,7 @@ type definitions struct {
 type definedBy struct {
 	stage *events.Stage
 	tools string
+	with  string // the settings with their values, when expressions stand in them: the command is made of those
 }
 
 type definition struct {
@@ -94,7 +95,10 @@ func (s *Steps) define(w *work, p *executor.Program, tools []events.Pair) (*defi
 	for _, t := range tools {
 		fmt.Fprintf(&by, "%d:%s=%d:%s,", len(t.Name), t.Name, len(t.Value), t.Value)
 	}
-	key := definedBy{w.Stage, by.String()}
+	key := definedBy{stage: w.Stage, tools: by.String()}
+	if hasExpression(w.Stage.With) {
+		key.with = string(w.call.With)
+	}
 	s.definitions.mu.Lock()
 	defer s.definitions.mu.Unlock()
 	if d := s.definitions.made[key]; d != nil {
@@ -120,6 +124,7 @@ func newDefinition(w *work, p *executor.Program, tools []events.Pair) *events.De
 	if st.Resources != nil {
 		d.CPU = st.Resources.CPU
 	}
+	d.Contracts = contractsOf(w.Plan, st)
 	literals := map[string]string{}
 	for name, text := range st.Env {
 		if _, is := configs.Expression(text); !is {
@@ -159,6 +164,25 @@ func newDefinition(w *work, p *executor.Program, tools []events.Pair) *events.De
 	return d
 }
 
+// contractsOf gives the digests of the contracts that a stage names, by name.
+func contractsOf(p *events.Plan, st *events.Stage) (digests map[string]string) {
+	name := func(contract string) {
+		if known, ok := p.Contracts[contract]; ok {
+			if digests == nil {
+				digests = map[string]string{}
+			}
+			digests[contract] = events.DigestOf(known.Schema).String()
+		}
+	}
+	for i := range st.Inputs {
+		name(st.Inputs[i].Contract)
+	}
+	for i := range st.Outputs {
+		name(st.Outputs[i].Contract)
+	}
+	return digests
+}
+
 // symbolic puts names in the place of directories that are other ones on another machine.
 func symbolic(text string, symbols map[string]string) string {
 	for _, dir := range slices.Sorted(maps.Keys(symbols)) {
@@ -196,7 +220,7 @@ func (s *Steps) pins(w *work, d *definition) ([]byte, error) {
 			if p.Env == nil {
 				p.Env = map[string]string{}
 			}
-			p.Env[name] = pinText(c.Env[name])
+			p.Env[name] = events.PinnedText(c.Env[name])
 		}
 	}
 	for name, value := range c.Secrets {
@@ -206,13 +230,6 @@ func (s *Steps) pins(w *work, d *definition) ([]byte, error) {
 		p.Secrets[name] = s.concealed(name, value)
 	}
 	return events.EncodeDocument(&p)
-}
-
-func pinText(text string) string {
-	if len(text) <= events.MaxPinned {
-		return text
-	}
-	return events.DigestOf([]byte(text)).String()
 }
 
 // concealed tells secrets apart and says nothing of them: an HMAC under the data directory's own key.
@@ -302,7 +319,33 @@ func (s *Steps) pin(ctx context.Context, w *work, failed bool) {
 // Shareable reports whether a stage's result may be taken over by another attempt with the same pins: its author says that
 // it is deterministic, and it is kept from everything that is not pinned.
 func Shareable(st *events.Stage) bool {
-	return st.Same != nil && *st.Same && st.Isolation == "enforce" && st.Network == "none" && len(st.Readable) == 0
+	return st.Same != nil && *st.Same && st.Isolation == "enforce" && st.Network == "none" && len(st.Readable) == 0 && judgedByPins(st)
+}
+
+// judgedByPins reports whether the stage's criteria read nothing that is not pinned: what they say of a result holds for
+// whoever takes it over.
+func judgedByPins(st *events.Stage) bool {
+	pinned := []string{"inputs", "outputs", "metrics", "params", "item", "from", "to"}
+	holds := func(expr string) bool {
+		return !slices.ContainsFunc(configs.Paths(expr), func(path string) bool {
+			end := strings.IndexFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == '?' })
+			if end < 0 {
+				end = len(path)
+			}
+			return !slices.Contains(pinned, path[:end])
+		})
+	}
+	for i := range st.Gate {
+		if !holds(st.Gate[i].Check) {
+			return false
+		}
+	}
+	for i := range st.Reconcile {
+		if !holds(st.Reconcile[i].Expect) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Steps) keepDefinition(ctx context.Context, d *definition) error {
