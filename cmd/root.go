@@ -39,6 +39,7 @@ func (a *app) commands() []entry {
 		{"inbox", a.inboxCommand},
 		{"replay", a.replayCommand},
 		{"diff", a.diffCommand},
+		{"debug", a.debugCommand},
 		{"estimate", a.estimateCommand},
 		{"store", a.storeCommand},
 		{"explain", a.explainCommand},

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ type runRowJSON struct {
 	Stage     string `json:"stage,omitempty"`
 	Class     string `json:"class,omitempty"`
 	Reason    string `json:"reason,omitempty"`
+	Findings  int    `json:"findings,omitempty"` // irreproducible results
 }
 
 // page adds --limit and --after to a list.
@@ -78,7 +80,7 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	all := make([]runRowJSON, len(rows))
 	for i, r := range rows {
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
-			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason}
+			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason, Findings: r.Findings}
 		if !r.Parent.IsZero() {
 			all[i].Parent = r.Parent.String()
 		}
@@ -99,6 +101,9 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 			why = r.Stage + ": " + r.Class
 		case r.WaitsFor != "":
 			why = a.because(r.WaitsFor, "")
+		}
+		if r.Findings > 0 {
+			why = strings.TrimSpace(a.say.T("runs.findings", lang.Data{"N": r.Findings}) + "  " + why)
 		}
 		pipeline := r.Pipeline
 		if r.Sample > 0 {

@@ -12,6 +12,7 @@ type seen struct {
 	checks    map[int][]events.Check
 	opened    map[int]string            // who opened the stage's gate
 	items     map[int][]json.RawMessage // of foreach stages; long lists are artifacts, and not here
+	found     []events.Data             // irreproducible results
 	held      string                    // why the run itself waits
 	canceller string
 	forkedFor string // why the run was made of an ended one
@@ -62,6 +63,8 @@ func (v *seen) see(r *events.Run, e *events.Event) {
 			_ = json.Unmarshal(d.Items, &items) // a list that cannot be read has no values to show
 			v.items[i] = items
 		}
+	case events.StageIrreproducibleFound:
+		v.found = append(v.found, *d)
 	case events.StageGateOpened:
 		v.opened[i] = d.Actor
 	}
@@ -96,5 +99,5 @@ func (v *view) item(i int) json.RawMessage {
 // reused reports whether a rerun took the stage's outputs over: nobody has carried it out here.
 func (v *view) reused(i int) bool {
 	s := &v.run.Stages[i]
-	return !v.run.Forked.IsZero() && s.State == events.Completed && s.Attempt > 0 && s.Worker == "" && s.First == 0 && s.Passed == nil
+	return !v.run.Forked.IsZero() && s.State == events.Completed && s.Attempt > 0 && s.Worker == "" && s.First == 0 && s.Passed == nil && s.Cached.IsZero()
 }

@@ -16,14 +16,21 @@ import (
 )
 
 func (a *app) showCommand() *cobra.Command {
-	c := a.describe(&cobra.Command{Use: "show RUN", Args: a.arguments(1, 1), ValidArgsFunction: a.completeRuns}, "show")
+	c := a.describe(&cobra.Command{Use: "show RUN [STAGE[#ITEM]]", Args: a.arguments(1, 2), ValidArgsFunction: a.completeRuns}, "show")
 	all := c.Flags().Bool("all", false, "flag.all_stages")
 	checks := c.Flags().Bool("checks", false, "flag.checks")
+	pins := c.Flags().Bool("pins", false, "flag.pins")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 2 && !*pins {
+			return a.usageError("usage.show_stage")
+		}
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			id, err := a.findRun(c.Context(), s, args[0])
 			if err != nil {
 				return err
+			}
+			if *pins {
+				return a.printPins(c.Context(), s, id, strings.Join(args[1:], ""))
 			}
 			v, err := loadView(c.Context(), s, id, a.logsDir())
 			if err != nil {
@@ -89,6 +96,9 @@ func (a *app) printRun(v *view, all bool) error {
 	}
 	if r.Sample > 0 {
 		fmt.Fprintf(&b, "  %s\n", a.paint(warn, a.say.T("sample.of", lang.Data{"Records": r.Sample})))
+	}
+	for _, said := range a.findingLines(v) {
+		fmt.Fprintf(&b, "  %s\n", said)
 	}
 	if r.State == events.Failed {
 		b.WriteString(a.failure(v))

@@ -226,6 +226,9 @@ func (a *app) how(s *stageJSON) (parts []string) {
 	if s.OpenedBy != "" {
 		parts = append(parts, a.say.T("stage.opened", lang.Data{"By": line(s.OpenedBy)}))
 	}
+	if s.Cached != "" {
+		parts = append(parts, a.paint(dim, a.say.T("stage.cached", lang.Data{"Run": s.Cached})))
+	}
 	if s.Reused {
 		parts = append(parts, a.paint(dim, a.say.T("stage.reused")))
 	}

@@ -70,7 +70,7 @@ func loadView(ctx context.Context, s storage.Store, id events.ID, logs string) (
 	return v, err
 }
 
-func loadGraph(ctx context.Context, s storage.Store, digest events.Digest) (*events.Graph, error) {
+func loadGraph(ctx context.Context, s planSource, digest events.Digest) (*events.Graph, error) {
 	b, err := s.Plan(ctx, digest)
 	if err != nil {
 		return nil, err

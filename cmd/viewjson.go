@@ -8,29 +8,30 @@ import (
 
 // The JSON shape of run and show: fields may be added, never renamed.
 type runJSON struct {
-	Run         string      `json:"run"`
-	Pipeline    string      `json:"pipeline"`
-	State       string      `json:"state"`
-	Forked      *string     `json:"forked_from"`
-	From        string      `json:"from,omitempty"` // of a rerun
-	RerunFor    string      `json:"rerun_reason,omitempty"`
-	RerunBy     string      `json:"rerun_by,omitempty"`
-	Parent      string      `json:"parent,omitempty"`
-	Sample      int         `json:"sample"`
-	CreatedAt   string      `json:"created_at"`
-	Duration    int64       `json:"duration_ms"`
-	WaitsFor    string      `json:"waits_for,omitempty"`
-	WaitsReason string      `json:"waits_reason,omitempty"`
-	Group       string      `json:"group,omitempty"`
-	Class       string      `json:"class,omitempty"`
-	Reason      string      `json:"reason,omitempty"`
-	Actor       string      `json:"cancelled_by,omitempty"`
-	Plan        string      `json:"plan"`
-	Resumed     bool        `json:"resumed,omitempty"` // on that plan
-	Delivery    string      `json:"delivery,omitempty"`
-	Trigger     string      `json:"trigger"`
-	Params      any         `json:"params,omitempty"`
-	Stages      []stageJSON `json:"stages"`
+	Run         string        `json:"run"`
+	Pipeline    string        `json:"pipeline"`
+	State       string        `json:"state"`
+	Forked      *string       `json:"forked_from"`
+	From        string        `json:"from,omitempty"` // of a rerun
+	RerunFor    string        `json:"rerun_reason,omitempty"`
+	RerunBy     string        `json:"rerun_by,omitempty"`
+	Parent      string        `json:"parent,omitempty"`
+	Sample      int           `json:"sample"`
+	CreatedAt   string        `json:"created_at"`
+	Duration    int64         `json:"duration_ms"`
+	WaitsFor    string        `json:"waits_for,omitempty"`
+	WaitsReason string        `json:"waits_reason,omitempty"`
+	Group       string        `json:"group,omitempty"`
+	Class       string        `json:"class,omitempty"`
+	Reason      string        `json:"reason,omitempty"`
+	Actor       string        `json:"cancelled_by,omitempty"`
+	Plan        string        `json:"plan"`
+	Resumed     bool          `json:"resumed,omitempty"` // on that plan
+	Delivery    string        `json:"delivery,omitempty"`
+	Trigger     string        `json:"trigger"`
+	Params      any           `json:"params,omitempty"`
+	Findings    []findingJSON `json:"findings,omitempty"` // irreproducible results
+	Stages      []stageJSON   `json:"stages"`
 }
 
 type stageJSON struct {
@@ -49,11 +50,13 @@ type stageJSON struct {
 	Duration    int64                 `json:"duration_ms"`
 	Segments    []segmentJSON         `json:"segments"`
 	Outputs     map[string]outputJSON `json:"outputs"`
-	Items       *int                  `json:"items,omitempty"`     // of a foreach stage
-	Child       string                `json:"child,omitempty"`     // run that the stage started
-	Answer      *answerJSON           `json:"answer,omitempty"`    // of the person who was asked
-	OpenedBy    string                `json:"opened_by,omitempty"` // who let the stage pass its gate
-	Reused      bool                  `json:"reused,omitempty"`    // taken over from the run that this one is a rerun of
+	Items       *int                  `json:"items,omitempty"`       // of a foreach stage
+	Child       string                `json:"child,omitempty"`       // run that the stage started
+	Answer      *answerJSON           `json:"answer,omitempty"`      // of the person who was asked
+	OpenedBy    string                `json:"opened_by,omitempty"`   // who let the stage pass its gate
+	Reused      bool                  `json:"reused,omitempty"`      // taken over from the run that this one is a rerun of
+	Cached      string                `json:"cached_from,omitempty"` // run whose result was taken over
+	Key         string                `json:"stage_key,omitempty"`   // SHA-256 of the pins document
 	Checks      []events.Check        `json:"checks,omitempty"`
 	Pins        []events.Pair         `json:"pins,omitempty"`
 	Pointer     string                `json:"pointer,omitempty"`
@@ -108,6 +111,7 @@ func (v *view) json() runJSON {
 	if r.Ended > 0 {
 		j.Duration = max(0, r.Ended-r.Created) / 1e6
 	}
+	j.Findings = v.findings()
 	j.Stages = make([]stageJSON, len(r.Stages))
 	for i := range r.Stages {
 		j.Stages[i] = v.stage(i)
@@ -153,6 +157,12 @@ func (j *stageJSON) ended(d *events.Data) {
 	j.Class, j.Reason, j.Pointer, j.Expected, j.Actual = string(d.Class), d.Reason, d.Pointer, d.Expected, d.Actual
 	j.Signal, j.Evidence, j.Leftovers = d.Signal, d.Evidence.String(), d.Leftovers
 	j.MaxRSS, j.CPU = d.Usage.MaxRSS, (d.Usage.User + d.Usage.System).Milliseconds()
+	if key := d.StageKey(); !key.IsZero() {
+		j.Key = key.String()
+	}
+	if !d.Cached.IsZero() {
+		j.Cached = d.Cached.String()
+	}
 	if d.Class == events.ExecFailed && d.Signal == "" {
 		exit := d.Exit
 		j.Exit = &exit
