@@ -29,6 +29,7 @@ type memory struct {
 	stages        map[events.ID]map[int]storage.StageRow
 	deliveries    map[events.ID]storage.DeliveryRow
 	parked        []storage.ParkedRow
+	results       map[events.Digest]storage.ResultRow
 	failing       error
 	unreadable    error
 	refused       int // reads of unfinished runs that failed
@@ -40,7 +41,7 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{log: map[events.ID][]storage.Sealed{}, plans: map[events.Digest][]byte{}, runs: map[events.ID]storage.RunRow{},
-		stages: map[events.ID]map[int]storage.StageRow{}, deliveries: map[events.ID]storage.DeliveryRow{}, wake: make(chan struct{}, 1)}
+		stages: map[events.ID]map[int]storage.StageRow{}, deliveries: map[events.ID]storage.DeliveryRow{}, results: map[events.Digest]storage.ResultRow{}, wake: make(chan struct{}, 1)}
 }
 
 func (m *memory) Commit(b *storage.Batch) error {
@@ -79,6 +80,11 @@ func (m *memory) Commit(b *storage.Batch) error {
 	}
 	for _, d := range b.Deliveries {
 		m.deliveries[d.ID] = d
+	}
+	for _, r := range b.Results {
+		if _, there := m.results[r.Key]; !there {
+			m.results[r.Key] = r
+		}
 	}
 	m.parked = append(m.parked, b.Parked...)
 	select {
@@ -171,6 +177,15 @@ func (m *memory) Run(_ context.Context, id events.ID) (storage.RunRow, error) {
 		return r, nil
 	}
 	return storage.RunRow{}, storage.ErrNotFound
+}
+
+func (m *memory) Result(_ context.Context, key events.Digest) (storage.ResultRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := m.results[key]; ok {
+		return r, nil
+	}
+	return storage.ResultRow{}, storage.ErrNotFound
 }
 
 func (m *memory) Unfinished(_ context.Context, p storage.Page) ([]storage.RunRow, error) {
