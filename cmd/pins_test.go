@@ -105,3 +105,73 @@ stages:
 	}
 	s.healthy()
 }
+
+// TestShowTakenOver shows what was taken over from another run, and a result that came out otherwise for the same pins.
+func TestShowTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "taken", `name: taken
+stages:
+  made:
+    deterministic: true
+    isolation: enforce
+    network: none
+    clock: fixed
+    outputs: {n: {}}
+    run: |
+      echo "{\"n\": \"$(cat /proc/sys/kernel/random/uuid)\"}" > "$APOLLO_OUTPUTS"
+`)
+	out, errs, code := s.apollo("run", "taken", "-o", "json")
+	if code != 0 && strings.Contains(out+errs, "isolation") {
+		t.Skip("this machine cannot enforce isolation")
+	}
+	var first, second, third struct {
+		Run      string
+		Findings []struct {
+			Stage, Role, Recorded, Found string
+			Other                        string `json:"other_run"`
+		}
+		Stages []struct {
+			Cached  string `json:"cached_from"`
+			Key     string `json:"stage_key"`
+			Outputs map[string]struct{ Digest string }
+		}
+	}
+	read := func(out string, into any) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(out), into); err != nil {
+			t.Fatalf("%v: %s%s", err, out, errs)
+		}
+	}
+	read(out, &first)
+	read(s.must("run", "taken", "-o", "json"), &second)
+	if len(second.Findings) > 0 || second.Stages[0].Cached != first.Run || second.Stages[0].Key != first.Stages[0].Key {
+		t.Errorf("first %+v\nsecond %+v", first, second)
+	}
+	if text := s.must("show", "latest"); !strings.Contains(text, "taken over from run "+first.Run) {
+		t.Errorf("show says nothing of it:\n%s", text)
+	}
+	if text := s.must("show", "latest", "--lang", "zh"); !strings.Contains(text, "取自运行 "+first.Run) {
+		t.Errorf("show says nothing of it in Chinese:\n%s", text)
+	}
+	summary := s.must("run", "taken", "--no-cache")
+	read(s.must("show", "latest", "-o", "json"), &third)
+	if len(third.Findings) != 1 || third.Findings[0].Other != first.Run || third.Findings[0].Recorded != first.Stages[0].Outputs["n"].Digest ||
+		third.Findings[0].Found != third.Stages[0].Outputs["n"].Digest || third.Findings[0].Role != "n" {
+		t.Fatalf("third %+v", third)
+	}
+	for _, text := range []string{summary, s.must("show", "latest")} {
+		for _, want := range []string{"irreproducible: made gave another n", third.Findings[0].Recorded, third.Findings[0].Found, first.Run} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in\n%s", want, text)
+			}
+		}
+	}
+	if rows := s.must("runs"); strings.Count(rows, "1 irreproducible result") != 1 {
+		t.Errorf("runs says:\n%s", rows)
+	}
+	out, errs, code = s.apollo("debug", "latest", "made", "--run")
+	if code != 0 || !strings.Contains(errs, "output n: differs; recorded "+third.Findings[0].Found) {
+		t.Errorf("debug: exit %d\n%s%s", code, out, errs)
+	}
+	s.healthy()
+}

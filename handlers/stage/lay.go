@@ -40,7 +40,7 @@ func (s *Steps) Lay(ctx context.Context, a *Attempt, dir string) (*Laid, *events
 		}
 	}
 	var errs []error
-	for _, name := range []string{"out", "tmp"} {
+	for _, name := range []string{"out", "tmp", "state"} {
 		errs = append(errs, os.MkdirAll(filepath.Join(dir, name), 0o700))
 	}
 	laid := &Laid{Call: &w.call, Program: w.program, work: w}
@@ -60,7 +60,8 @@ func (s *Steps) Lay(ctx context.Context, a *Attempt, dir string) (*Laid, *events
 }
 
 // Environ gives the environment of the attempt as NAME=value, sorted. secrets, unless it is nil, stands in the place of the
-// secrets' values. Segments are marked in a file of the work directory.
+// secrets' values. Segments are marked in a file of the work
+// directory, where an attempt has a named pipe.
 func (l *Laid) Environ(secrets map[string]string) ([]string, *events.Failure) {
 	call, program := *l.Call, l.Program
 	if secrets != nil {
@@ -73,7 +74,7 @@ func (l *Laid) Environ(secrets map[string]string) ([]string, *events.Failure) {
 	if f != nil {
 		return nil, f
 	}
-	list = append(list, "APOLLO_SEGMENTS="+filepath.Join(call.Dir, "segments"))
+	list = append(list, "APOLLO_SEGMENTS="+filepath.Join(call.Dir, "state", "marks"))
 	slices.Sort(list)
 	return list, nil
 }
