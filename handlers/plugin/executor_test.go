@@ -462,3 +462,30 @@ func TestSettingsAreCheckedBeforeTheStart(t *testing.T) {
 		t.Error("it was started")
 	}
 }
+
+// TestByHand asks the plug-in by hand what an attempt asks it.
+func TestByHand(t *testing.T) {
+	t.Parallel()
+	p := load(t, shell(`printf %s "$request" > request.json; printf '%s' '`+goodResult+`'`))
+	c := newCall(t)
+	c.With, c.Secrets, c.Params = []byte(`{"sql":"select '<1>'"}`), map[string]string{"TOKEN": "it's a secret"}, map[string]json.RawMessage{"region": []byte(`"eu"`)}
+	if _, failure := run(t.Context(), p, c); failure != nil {
+		t.Fatalf("%+v", failure)
+	}
+	want := read(t, filepath.Join(c.Dir, "out", "request.json"))
+	m, failure := (&Executor{plugin: p}).ByHand(t.Context(), c)
+	if failure != nil {
+		t.Fatalf("%+v", failure)
+	}
+	command := exec.CommandContext(t.Context(), m.Args[0], m.Args[1:]...) //nolint:gosec // the plug-in of the test
+	command.Dir, command.Env, command.Stdin = t.TempDir(), m.Env, strings.NewReader(m.Input)
+	if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), goodResult) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := read(t, filepath.Join(command.Dir, "request.json")); got != want {
+		t.Errorf("asked by hand: %s, by an attempt: %s", got, want)
+	}
+	if env := strings.Join(m.Env, " "); strings.Contains(env, "TOKEN") || strings.Contains(env, "APOLLO_OUTPUTS") || strings.Contains(env, "REGION") {
+		t.Errorf("the environment has more than an attempt's: %s", env)
+	}
+}
