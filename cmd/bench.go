@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/apollo-11/apollo/cmd/bench"
+	"github.com/apollo-11/apollo/cmd/replay"
 	"github.com/apollo-11/apollo/handlers/stage"
 	"github.com/apollo-11/apollo/router"
 	"github.com/apollo-11/apollo/storage/sqlite"
@@ -90,7 +91,7 @@ func (a *app) agree(ctx context.Context, dir string, accepted int64) (err error)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	runs := int64(0)
-	_, err = replayLog(ctx, s, func(r replayJSON) error {
+	_, err = replay.All(ctx, s, func(r replay.Result) error {
 		runs++
 		if r.Verdict != "same" {
 			return fmt.Errorf("zero-loss check: run %s differs at event %d: recorded %s, recomputed %s", r.Run, r.Mismatch.Sequence, r.Mismatch.Recorded, r.Mismatch.Recomputed)
@@ -110,7 +111,7 @@ func benchReplay(ctx context.Context, dir string) (n int, took time.Duration, er
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	begin := time.Now()
-	n, err = replayLog(ctx, s, func(r replayJSON) error {
+	n, err = replay.All(ctx, s, func(r replay.Result) error {
 		if r.Verdict != "same" {
 			return fmt.Errorf("run %s differs", r.Run)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/apollo-11/apollo/cmd/replay"
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
@@ -268,7 +269,7 @@ func (d *demo) report(ctx context.Context) error {
 		}
 		d.title("demo.verdicts")
 		for _, r := range runs {
-			result, _, err := replay(ctx, s, r.ID, 0, nil)
+			result, _, err := replay.One(ctx, s, r.ID, 0, nil)
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/router"
 	"github.com/apollo-11/apollo/storage"
+	"github.com/apollo-11/apollo/storage/bundle"
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
@@ -117,6 +118,7 @@ var codePattern = regexp.MustCompile(`\bE_[A-Z_]+\b`)
 // classify gives an error that brought no exit code one, and a code when its text has none.
 func (a *app) classify(err error) *exitError {
 	var held *sqlite.HeldError
+	var file *bundle.Error
 	e := &exitError{exit: exitInternal, err: err}
 	switch {
 	case errors.As(err, &held):
@@ -126,6 +128,8 @@ func (a *app) classify(err error) *exitError {
 			id = "error.held_at"
 		}
 		e.code, e.err = "E_STORE_HELD", errors.New(a.say.T(id, lang.Data{"Data": a.data, "PID": held.PID, "Address": held.Address}))
+	case errors.As(err, &file):
+		e.exit = exitInvalid
 	case errors.Is(err, trigger.ErrBusy):
 		e.exit = exitBusy
 	case errors.Is(err, storage.ErrNotFound):

@@ -55,15 +55,11 @@ var poolRandomness = sync.OnceFunc(uuid.EnableRandPool)
 
 func newID() events.ID { return events.ID(uuid.Must(uuid.NewV7())) }
 
-// open takes the data directory and makes everything in it ready, but starts nothing.
-func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error) {
+// hold takes the data directory and opens its store and its artifacts. There is no engine.
+func (a *app) hold(logger zerolog.Logger, fatal func(error)) (n *node, err error) {
 	dir, err := filepath.Abs(a.data)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	allow, err := a.allowedHosts()
-	if err != nil {
-		return nil, err
 	}
 	n = &node{app: a, dir: dir, logger: logger, ending: make(chan struct{}), pipelines: map[string]router.Pipeline{}}
 	if n.lock, err = sqlite.TakeLock(dir); err != nil {
@@ -86,6 +82,24 @@ func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error
 		logger.Info().Int("files", removed).Msg("removed artifacts that were never finished")
 	}
 	poolRandomness()
+	return n, nil
+}
+
+// open takes the data directory and makes everything in it ready, but starts nothing.
+func (a *app) open(logger zerolog.Logger, fatal func(error)) (n *node, err error) {
+	allow, err := a.allowedHosts()
+	if err != nil {
+		return nil, err
+	}
+	if n, err = a.hold(logger, fatal); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close(context.Background()))
+		}
+	}()
+	dir := n.dir
 	debug.SetGCPercent(gcPercent)
 	settings := n.settings(allow)
 	runner := &stage.Steps{Artifacts: n.artifacts, Executors: a.executors(settings), WorkDir: filepath.Join(dir, "work"), LogDir: filepath.Join(dir, "logs"),

@@ -18,6 +18,7 @@ import (
 	"github.com/apollo-11/apollo/handlers/trigger"
 	"github.com/apollo-11/apollo/handlers/web"
 	"github.com/apollo-11/apollo/storage"
+	"github.com/apollo-11/apollo/storage/bundle"
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
@@ -158,7 +159,24 @@ func (r *remote) call(ctx context.Context, method, path string, body, into any) 
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := r.client.Do(req)
+	return r.do(ctx, r.client, req, into)
+}
+
+// ImportBundle hands over the bytes of a file that runs were exported to. It takes as long as it takes.
+func (r *remote) ImportBundle(ctx context.Context, name string, file io.Reader) (*bundle.Imported, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://apollo/api/v1/bundles?name="+url.QueryEscape(name), file)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/zip")
+	patient := *r.client
+	patient.Timeout = 0
+	done := new(bundle.Imported)
+	return done, r.do(ctx, &patient, req, done)
+}
+
+func (r *remote) do(ctx context.Context, client *http.Client, req *http.Request, into any) error {
+	resp, err := client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -198,7 +216,7 @@ func answered(resp *http.Response) error {
 	if !known {
 		exit = exitInternal
 	}
-	if strings.Contains(p.Detail, "E_PLAN") || strings.Contains(p.Detail, "E_NOT_YET") {
+	if strings.Contains(p.Detail, "E_PLAN") || strings.Contains(p.Detail, "E_NOT_YET") || resp.StatusCode == http.StatusUnprocessableEntity && strings.Contains(p.Detail, "_BUNDLE_") {
 		exit = exitInvalid
 	}
 	return &exitError{exit, "", errors.New(orText(p.Detail, resp.Status))}

@@ -4,32 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/apollo-11/apollo/cmd/lang"
+	"github.com/apollo-11/apollo/cmd/replay"
 	"github.com/apollo-11/apollo/events"
-	"github.com/apollo-11/apollo/storage"
+	"github.com/apollo-11/apollo/storage/bundle"
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
-type replayJSON struct {
-	Run      string           `json:"run"`
-	Events   uint64           `json:"events"`
-	Verdict  string           `json:"verdict"`
-	Mismatch *events.Mismatch `json:"first_mismatch"`
-}
-
 func (a *app) replayCommand() *cobra.Command {
-	c := a.describe(&cobra.Command{Use: "replay RUN|--all", Args: a.arguments(0, 1), ValidArgsFunction: a.completeRuns}, "replay")
+	c := a.describe(&cobra.Command{Use: "replay RUN|FILE|--all", Args: a.arguments(0, 1), ValidArgsFunction: a.completeRuns}, "replay")
 	all := c.Flags().Bool("all", false, "flag.all")
 	until := c.Flags().Uint64("until", 0, "flag.until")
 	step := c.Flags().Bool("step", false, "flag.step")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *all == (len(args) == 1) {
 			return a.usageError("usage.replay")
+		}
+		if len(args) == 1 && isBundle(args[0]) {
+			return a.replayFile(c.Context(), args[0], *until, *step)
 		}
 		return a.reading(c.Context(), func(s *sqlite.Store) error {
 			if *all {
@@ -45,96 +43,91 @@ func (a *app) replayCommand() *cobra.Command {
 	return c
 }
 
-// replay folds a run's log in lockstep with what the engine would decide now; each, when set, sees every step.
-func replay(ctx context.Context, s *sqlite.Store, id events.ID, until uint64, each func(e *events.Event, r *events.Run)) (replayJSON, *events.Run, error) {
-	row, err := s.Run(ctx, id)
-	if err != nil {
-		return replayJSON{}, nil, err
+// isBundle tells the path of a file that a run was exported to from the name of a run.
+func isBundle(name string) bool {
+	if strings.HasSuffix(name, ".apollo") || isPath(name) {
+		return true
 	}
-	g, err := loadGraph(ctx, s, row.Plan)
-	if err != nil {
-		return replayJSON{}, nil, err
-	}
-	p := events.NewReplayer(g)
-	result := replayJSON{Run: id.String(), Verdict: "same"}
-	var failed error
-	for e, encoded := range storedLog(ctx, s, id, &failed) {
-		if until > 0 && e.Sequence > until {
-			break
-		}
-		if m := p.Step(e, encoded); m != nil {
-			result.Verdict, result.Mismatch = "differs", m
-			return result, p.Run(), nil
-		}
-		result.Events++
-		if each != nil {
-			each(e, p.Run())
-		}
-	}
-	if errors.Is(failed, storage.ErrCorrupt) {
-		result.Verdict, result.Mismatch = "differs", &events.Mismatch{Sequence: result.Events + 1, Recorded: "damaged", Recomputed: failed.Error()}
-		return result, p.Run(), nil
-	}
-	if row.State.Terminal() && until == 0 && (p.Run().Mark.Sequence != row.Sequence || p.Run().Mark.Head != row.Head) {
-		result.Verdict, result.Mismatch = "differs", &events.Mismatch{Sequence: row.Sequence, Recorded: "row with head " + row.Head.String(),
-			Recomputed: "log with head " + p.Run().Mark.Head.String()}
-	}
-	return result, p.Run(), failed
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
 }
 
-func storedLog(ctx context.Context, s *sqlite.Store, id events.ID, failed *error) iter.Seq2[*events.Event, []byte] {
-	return func(yield func(*events.Event, []byte) bool) {
-		var after uint64
-		for {
-			page, err := s.Events(ctx, id, after, viewPage)
-			if err != nil {
-				*failed = err
-				return
-			}
-			for i := range page {
-				after = page[i].Sequence
-				if !yield(&page[i].Event, page[i].Encoded) {
-					return
-				}
-			}
-			if len(page) < viewPage {
-				return
-			}
+// replayFile replays the runs of a file; no store has to be there.
+func (a *app) replayFile(ctx context.Context, path string, until uint64, step bool) (err error) {
+	f, file, err := bundle.OpenPath(path)
+	if err != nil {
+		return a.noBundle(path, err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	runs := f.Manifest.Runs
+	if len(runs) == 1 || until > 0 || step {
+		return a.replayOne(ctx, f, runs[0].Run, until, step)
+	}
+	all := make([]replay.Result, len(runs))
+	differs := false
+	for i := range runs {
+		if all[i], _, err = replay.One(ctx, f, runs[i].Run, 0, nil); err != nil {
+			return err
+		}
+		differs = differs || all[i].Verdict != replay.Same
+	}
+	switch a.output {
+	case "json":
+		err = writeJSON(a.out, fileResult{all[0], all[1:]}, true)
+	case "jsonl":
+		for i := range all {
+			err = errors.Join(err, writeJSON(a.out, all[i], false))
+		}
+	default:
+		for i := range all {
+			a.printVerdict(all[i])
 		}
 	}
+	if err == nil && differs {
+		err = silent(exitDiffers)
+	}
+	return err
 }
 
-func (a *app) replayOne(ctx context.Context, s *sqlite.Store, id events.ID, until uint64, step bool) error {
-	var each func(*events.Event, *events.Run)
+// fileResult is that of a file's main run, and those of the runs that came along.
+type fileResult struct {
+	replay.Result
+	Others []replay.Result `json:"others"`
+}
+
+// noBundle says that there is no such file.
+func (a *app) noBundle(path string, err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return a.fail(exitNotFound, "E_NOT_FOUND", "error.no_bundle", lang.Data{"File": path})
+	}
+	return err
+}
+
+func (a *app) replayOne(ctx context.Context, s replay.Source, id events.ID, until uint64, step bool) error {
 	if step && a.output == "text" {
-		each = func(e *events.Event, r *events.Run) {
-			fmt.Fprintf(a.out, "%6d  %s  %s %s  %s\n", e.Sequence, e.When().Format("15:04:05.000000"), e.Type.Short(), e.Data.Stage, a.state(r.State))
-			if step && isTerminal(a.out) {
-				_, _ = fmt.Fscanln(a.in)
-			}
-		}
+		return a.step(ctx, s, id, until)
 	}
-	result, run, err := replay(ctx, s, id, until, each)
+	result, run, err := replay.One(ctx, s, id, until, nil)
 	if err != nil {
 		return err
 	}
 	if a.output != "text" {
 		err = writeJSON(a.out, result, a.output == "json")
 	} else {
-		if until > 0 && result.Verdict == "same" {
+		if until > 0 && result.Verdict == replay.Same {
 			if err := a.printRun(newView(run, filepath.Join(a.logsDir(), id.String())), false); err != nil {
 				return err
 			}
 		}
 		a.printVerdict(result)
 	}
-	if err == nil && result.Verdict != "same" {
+	if err == nil && result.Verdict != replay.Same {
 		err = silent(exitDiffers)
 	}
 	return err
 }
 
-func (a *app) printVerdict(r replayJSON) {
+func (a *app) printVerdict(r replay.Result) {
 	if r.Mismatch == nil {
 		fmt.Fprintln(a.out, a.paint(good, "✔ ")+a.say.T("replay.same", lang.Data{"N": r.Events, "Run": r.Run}))
 		return
@@ -145,8 +138,8 @@ func (a *app) printVerdict(r replayJSON) {
 
 func (a *app) replayAll(ctx context.Context, s *sqlite.Store) error {
 	differs := 0
-	_, err := replayLog(ctx, s, func(r replayJSON) error {
-		if r.Verdict != "same" {
+	_, err := replay.All(ctx, s, func(r replay.Result) error {
+		if r.Verdict != replay.Same {
 			differs++
 		}
 		if a.output != "text" {

@@ -40,6 +40,8 @@ func (a *app) commands() []entry {
 		{"replay", a.replayCommand},
 		{"diff", a.diffCommand},
 		{"debug", a.debugCommand},
+		{"export", a.exportCommand},
+		{"import", a.importCommand},
 		{"estimate", a.estimateCommand},
 		{"store", a.storeCommand},
 		{"explain", a.explainCommand},

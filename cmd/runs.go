@@ -27,7 +27,8 @@ type runRowJSON struct {
 	Stage     string `json:"stage,omitempty"`
 	Class     string `json:"class,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	Findings  int    `json:"findings,omitempty"` // irreproducible results
+	Imported  string `json:"imported_at,omitempty"`
+	Findings  int    `json:"findings,omitempty"`
 }
 
 // page adds --limit and --after to a list.
@@ -80,7 +81,8 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	all := make([]runRowJSON, len(rows))
 	for i, r := range rows {
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
-			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason, Findings: r.Findings}
+			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason,
+			Imported: stamp(r.Imported), Findings: r.Findings}
 		if !r.Parent.IsZero() {
 			all[i].Parent = r.Parent.String()
 		}
@@ -108,6 +110,12 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 		pipeline := r.Pipeline
 		if r.Sample > 0 {
 			pipeline += " (" + a.say.T("sample.of", lang.Data{"Records": r.Sample}) + ")"
+		}
+		if r.Imported != "" {
+			pipeline += " (" + a.say.T("mark.imported") + ")"
+		}
+		if r.Findings > 0 {
+			why = strings.TrimPrefix(why+"; "+a.say.T("mark.findings", lang.Data{"N": r.Findings}), "; ")
 		}
 		return []string{r.Run, pipeline, a.state(rows[n].State), r.Trigger, a.ago(rows[n].Created), span(rows[n].Created, rows[n].Ended), why}
 	})

@@ -39,7 +39,7 @@ func (n *node) serveControl(kind, address string) error {
 	}
 	v, _ := version()
 	api := sync.OnceValue(func() http.Handler {
-		return web.API(web.Options{Control: n, Log: n.store, Done: n.ending, Status: func() web.Status {
+		return web.API(web.Options{Control: n, Log: n.store, Import: n, Done: n.ending, Status: func() web.Status {
 			return web.Status{PID: os.Getpid(), Kind: kind, Address: address, Version: v, Ready: n.engine.Ready()}
 		}})
 	})

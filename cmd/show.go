@@ -132,6 +132,12 @@ func (a *app) runLine(v *view) string {
 // origin says where an unusual run comes from, and by which definition it goes.
 func (a *app) origin(v *view) (lines []string) {
 	r := v.run
+	if r.Imported > 0 {
+		lines = append(lines, a.say.T("run.imported", lang.Data{"At": stamp(r.Imported)}))
+	}
+	if r.Findings > 0 {
+		lines = append(lines, a.say.T("mark.findings", lang.Data{"N": r.Findings}))
+	}
 	if !r.Parent.IsZero() {
 		lines = append(lines, a.say.T("run.child_of", lang.Data{"Run": r.Parent.String()}))
 	}

@@ -30,7 +30,8 @@ type runJSON struct {
 	Delivery    string        `json:"delivery,omitempty"`
 	Trigger     string        `json:"trigger"`
 	Params      any           `json:"params,omitempty"`
-	Findings    []findingJSON `json:"findings,omitempty"` // irreproducible results
+	Imported    string        `json:"imported_at,omitempty"` // from another store
+	Findings    []findingJSON `json:"findings,omitempty"`    // irreproducible results
 	Stages      []stageJSON   `json:"stages"`
 }
 
@@ -94,7 +95,7 @@ func (v *view) json() runJSON {
 	r := v.run
 	j := runJSON{Run: r.ID.String(), Pipeline: r.Graph.Plan.Pipeline, State: r.State.String(), From: r.From, Sample: r.Sample,
 		CreatedAt: stamp(r.Created), Group: r.Group, Class: string(r.Class), Reason: r.Reason, Actor: v.canceller, Plan: r.Graph.Digest.String(), RerunFor: v.forkedFor, RerunBy: v.forkedBy,
-		Resumed: r.Resumed(), Delivery: r.Delivery.String(), Trigger: orText(r.Trigger, r.Kind), WaitsFor: r.Waits}
+		Resumed: r.Resumed(), Delivery: r.Delivery.String(), Trigger: orText(r.Trigger, r.Kind), WaitsFor: r.Waits, Imported: stamp(r.Imported)}
 	if r.Waits != "" {
 		j.WaitsReason = v.held
 	}

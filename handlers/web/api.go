@@ -62,6 +62,7 @@ type Options struct {
 	Control Control
 	Log     Log
 	Status  func() Status
+	Import  Importer        // nil takes no files
 	Done    <-chan struct{} // closed when the process is about to end: nobody waits any longer
 }
 
@@ -101,6 +102,7 @@ func API(o Options) http.Handler {
 		Summary: "Wait until the log grows", Description: "Answers once the log goes past `after`, or when the wait is over."}, o.wait)
 	huma.Register(api, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/api/v1/status", Summary: "Say who answers"},
 		func(context.Context, *struct{}) (*body[Status], error) { return &body[Status]{o.Status()}, nil })
+	o.registerImport(mux, api)
 	return mux
 }
 

@@ -1,4 +1,4 @@
-package cmd
+package replay
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func TestReplayOfALongLog(t *testing.T) {
 	t.Parallel()
 	s := longStore(t)
 	verdicts := map[string]uint64{}
-	n, err := replayLog(t.Context(), s, func(r replayJSON) error {
+	n, err := All(t.Context(), s, func(r Result) error {
 		if r.Verdict != "same" {
 			t.Errorf("%s: %+v", r.Run, r.Mismatch)
 		}
@@ -64,7 +64,7 @@ func TestReplayOfALongLog(t *testing.T) {
 		}
 	}
 	full := errors.New("disk full")
-	if _, err := replayLog(t.Context(), s, func(replayJSON) error { return full }); !errors.Is(err, full) {
+	if _, err := All(t.Context(), s, func(Result) error { return full }); !errors.Is(err, full) {
 		t.Errorf("a verdict that could not be written: %v", err)
 	}
 }
@@ -83,8 +83,8 @@ func TestReplayBesideAServer(t *testing.T) {
 	if err := s.Commit(f.Take()); err != nil {
 		t.Fatal(err)
 	}
-	var verdicts []replayJSON
-	l := newLogReplay(s, func(r replayJSON) error { verdicts = append(verdicts, r); return nil })
+	var verdicts []Result
+	l := newLogReplay(s, func(r Result) error { verdicts = append(verdicts, r); return nil })
 	if err := l.scan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestReplayBesideAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	verdicts = nil
-	if _, err := replayLog(t.Context(), s, l.verdict); err != nil || len(verdicts) != 2 {
+	if _, err := All(t.Context(), s, l.verdict); err != nil || len(verdicts) != 2 {
 		t.Fatalf("%+v %v", verdicts, err)
 	}
 	for _, v := range verdicts {
@@ -149,7 +149,7 @@ func TestReplayAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := 0
-	l := newLogReplay(s, func(r replayJSON) error {
+	l := newLogReplay(s, func(r Result) error {
 		if r.Verdict != "same" {
 			t.Errorf("%+v %+v", r, r.Mismatch)
 		}
@@ -165,7 +165,7 @@ func TestReplayAfterTheEnd(t *testing.T) {
 	if err := errors.Join(err, l.end(t.Context())); err != nil || same != len(flows) {
 		t.Errorf("%d runs are the same, %v", same, err)
 	}
-	if _, err := replayLog(t.Context(), s, l.verdict); err != nil || same != 2*len(flows) {
+	if _, err := All(t.Context(), s, l.verdict); err != nil || same != 2*len(flows) {
 		t.Errorf("%d runs are the same, %v", same, err)
 	}
 	if err := s.Close(); err != nil {
@@ -178,7 +178,7 @@ func TestReadAheadEndsWithItsUser(t *testing.T) {
 	s := longStore(t)
 	var failed error
 	for page := range readAhead(t.Context(), s, &failed) {
-		if len(page) != replayPage {
+		if len(page) != scanPage {
 			t.Errorf("%d events on the first page", len(page))
 		}
 		break
@@ -188,7 +188,7 @@ func TestReadAheadEndsWithItsUser(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if n, err := replayLog(ctx, s, nil); n >= longEvents || !errors.Is(err, context.Canceled) {
+	if n, err := All(ctx, s, nil); n >= longEvents || !errors.Is(err, context.Canceled) {
 		t.Errorf("replay after its end: %d events, %v", n, err)
 	}
 }

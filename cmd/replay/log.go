@@ -1,4 +1,4 @@
-package cmd
+package replay
 
 import (
 	"context"
@@ -8,28 +8,34 @@ import (
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
-	"github.com/apollo-11/apollo/storage/sqlite"
 )
+
+// Store gives a whole log, and the rows of its runs.
+type Store interface {
+	Source
+	Scan(ctx context.Context, after int64, page []storage.Record) (int, error)
+	Runs(ctx context.Context, f storage.RunFilter) ([]storage.RunRow, error)
+}
 
 // logReplay replays every run of a store in one pass over the log, reading ahead while it folds.
 type logReplay struct {
-	store   *sqlite.Store
+	store   Store
 	runs    map[events.ID]*events.Replayer
 	graphs  map[events.Digest]*events.Graph
 	heads   map[events.ID]events.Chain // of runs that have ended
-	verdict func(replayJSON) error
+	verdict func(Result) error
 	events  int
 }
 
-const replayPage = 1000
+const scanPage = 1000
 
-func newLogReplay(s *sqlite.Store, verdict func(replayJSON) error) *logReplay {
+func newLogReplay(s Store, verdict func(Result) error) *logReplay {
 	return &logReplay{store: s, runs: map[events.ID]*events.Replayer{}, graphs: map[events.Digest]*events.Graph{},
 		heads: map[events.ID]events.Chain{}, verdict: verdict}
 }
 
-// replayLog gives the verdict of each run once its log has ended, and the number of events.
-func replayLog(ctx context.Context, s *sqlite.Store, verdict func(replayJSON) error) (int, error) {
+// All replays every run of a store. It gives the verdict of each once its log has ended, and the number of events.
+func All(ctx context.Context, s Store, verdict func(Result) error) (int, error) {
 	l := newLogReplay(s, verdict)
 	err := l.scan(ctx)
 	if err == nil {
@@ -52,12 +58,12 @@ func (l *logReplay) scan(ctx context.Context) error {
 
 // readAhead gives the whole log by pages and reads the next page while one is used. It keeps no page for its user: the
 // memory goes round.
-func readAhead(ctx context.Context, s *sqlite.Store, failed *error) iter.Seq[[]storage.Record] {
+func readAhead(ctx context.Context, s Store, failed *error) iter.Seq[[]storage.Record] {
 	return func(yield func([]storage.Record) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		empty, full := make(chan []storage.Record, 2), make(chan []storage.Record, 2)
 		for range cap(empty) {
-			empty <- make([]storage.Record, replayPage)
+			empty <- make([]storage.Record, scanPage)
 		}
 		var reader sync.WaitGroup
 		reader.Go(func() {
@@ -76,7 +82,7 @@ func readAhead(ctx context.Context, s *sqlite.Store, failed *error) iter.Seq[[]s
 }
 
 // scanPages fills pages to the end of the log. Both channels hold all the pages there are.
-func scanPages(ctx context.Context, s *sqlite.Store, empty <-chan []storage.Record, full chan<- []storage.Record) error {
+func scanPages(ctx context.Context, s Store, empty <-chan []storage.Record, full chan<- []storage.Record) error {
 	for after := int64(0); ; {
 		select {
 		case <-ctx.Done():
@@ -114,7 +120,7 @@ func (l *logReplay) step(ctx context.Context, e *storage.Sealed) error {
 	if m := p.Step(&e.Event, e.Encoded); m != nil {
 		l.runs[e.Stream] = nil
 		delete(l.heads, e.Stream) // of before, when it had ended already
-		return l.verdict(replayJSON{Run: e.Stream.String(), Events: e.Sequence, Verdict: "differs", Mismatch: m})
+		return l.verdict(Result{Run: e.Stream.String(), Events: e.Sequence, Verdict: Differs, Mismatch: m})
 	}
 	r := p.Run()
 	if verdicts := e.Type.AfterEnd() && e.Type.Entity() == "stage"; !verdicts && r.State.Terminal() && r.State != events.Failed && r.RunningStages() == 0 {
@@ -144,7 +150,7 @@ func (l *logReplay) begin(ctx context.Context, e *storage.Sealed) (*events.Repla
 // again replays a run up to an event that it was replayed to before. The replayer is nil when nothing of it is there.
 func (l *logReplay) again(ctx context.Context, run events.ID, until uint64) (p *events.Replayer, err error) {
 	for after := uint64(0); after < until; {
-		log, err := l.store.Events(ctx, run, after, int(min(replayPage, until-after)))
+		log, err := l.store.Events(ctx, run, after, int(min(scanPage, until-after)))
 		if err != nil || len(log) == 0 {
 			return p, err
 		}
@@ -170,7 +176,7 @@ func (l *logReplay) graph(ctx context.Context, e *storage.Sealed) (*events.Graph
 	g := l.graphs[e.Data.Plan]
 	if g == nil {
 		var err error
-		if g, err = loadGraph(ctx, l.store, e.Data.Plan); err != nil {
+		if g, err = graph(ctx, l.store, e.Data.Plan); err != nil {
 			return nil, err
 		}
 		l.graphs[e.Data.Plan] = g
@@ -185,7 +191,7 @@ func (l *logReplay) end(ctx context.Context) error {
 			l.heads[id] = p.Run().Mark
 		}
 	}
-	page := storage.Page{Limit: replayPage}
+	page := storage.Page{Limit: scanPage}
 	for {
 		rows, err := l.store.Runs(ctx, storage.RunFilter{Page: page})
 		if err != nil {
@@ -213,16 +219,13 @@ func (l *logReplay) end(ctx context.Context) error {
 				}
 				mark = p.Run().Mark
 			}
-			result := replayJSON{Run: r.ID.String(), Events: mark.Sequence, Verdict: "same"}
-			if mark.Sequence != r.Sequence || mark.Head != r.Head {
-				result.Verdict, result.Mismatch = "differs", &events.Mismatch{Sequence: r.Sequence, Recorded: "row with head " + r.Head.String(),
-					Recomputed: "log with head " + mark.Head.String()}
-			}
+			result := Result{Run: r.ID.String(), Events: mark.Sequence, Verdict: Same}
+			result.settle(r, mark)
 			if err := l.verdict(result); err != nil {
 				return err
 			}
 		}
-		if len(rows) < replayPage {
+		if len(rows) < scanPage {
 			return nil
 		}
 	}
@@ -232,7 +235,7 @@ func (l *logReplay) end(ctx context.Context) error {
 // it has reported.
 func (l *logReplay) catchUp(ctx context.Context, p *events.Replayer, row *storage.RunRow) (same bool, err error) {
 	for p.Run().Mark.Sequence < row.Sequence {
-		log, err := l.store.Events(ctx, row.ID, p.Run().Chain.Sequence, replayPage)
+		log, err := l.store.Events(ctx, row.ID, p.Run().Chain.Sequence, scanPage)
 		if err != nil {
 			return false, err
 		}
@@ -245,7 +248,7 @@ func (l *logReplay) catchUp(ctx context.Context, p *events.Replayer, row *storag
 			}
 			l.events++
 			if m := p.Step(&log[i].Event, log[i].Encoded); m != nil {
-				return false, l.verdict(replayJSON{Run: row.ID.String(), Events: log[i].Sequence, Verdict: "differs", Mismatch: m})
+				return false, l.verdict(Result{Run: row.ID.String(), Events: log[i].Sequence, Verdict: Differs, Mismatch: m})
 			}
 		}
 	}
