@@ -162,7 +162,7 @@ func (s *stepper) picture(rows int) []string {
 	}
 	drawing := []string{head}
 	if s.At() > 0 {
-		v := &view{run: s.Run(), logs: s.logs, seen: s.Watcher().(*watched).seen} //nolint:forcetypeassert // step made it
+		v := &view{run: s.Run(), logs: s.logs, at: s.Event().Time, seen: s.Watcher().(*watched).seen} //nolint:forcetypeassert // step made it
 		tree := s.treeLines(v, false)
 		if room := max(2, rows-4); len(tree) > room {
 			tree = append(tree[:room-1:room-1], s.say.T("more.alike", lang.Data{"N": len(tree) - room + 1}))

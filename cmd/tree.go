@@ -3,7 +3,6 @@ package cmd
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/events"
@@ -184,7 +183,7 @@ func (a *app) stageLine(v *view, i int, label string, width int) string {
 	s := v.stage(i)
 	st := &v.run.Stages[i]
 	parts := []string{screen.FillRight(line(label), width), a.state(st.State)}
-	if took := stageSpan(st); took != "" {
+	if took := v.stageSpan(st); took != "" {
 		parts = append(parts, a.paint(dim, took))
 	}
 	if st.First > 0 && st.Item == 0 {
@@ -236,12 +235,12 @@ func (a *app) how(s *stageJSON) (parts []string) {
 }
 
 // stageSpan gives how long the last attempt took, or has taken; nothing before the first and while the next is waited for.
-func stageSpan(s *events.Stand) string {
+func (v *view) stageSpan(s *events.Stand) string {
 	switch {
 	case s.Started == 0:
 		return ""
 	case s.State == events.Running:
-		return span(s.Started, time.Now().UnixNano())
+		return span(s.Started, v.now())
 	case s.Ended == 0:
 		return ""
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
@@ -14,7 +15,15 @@ import (
 type view struct {
 	run  *events.Run
 	logs string // directory of the logs
+	at   int64  // the instant that is shown, Unix nanoseconds; 0 is now
 	seen
+}
+
+func (v *view) now() int64 {
+	if v.at != 0 {
+		return v.at
+	}
+	return time.Now().UnixNano()
 }
 
 const viewPage = 2000

@@ -65,7 +65,7 @@ func (f *File) Import(ctx context.Context, to Target, files Keeper, o Import) (*
 		return nil, ErrNotEnded
 	}
 	for {
-		in := &importer{verifier: &verifier{File: f, has: map[events.Digest]bool{}}, to: to, o: o}
+		in := &importer{verifier: &verifier{File: f}, to: to, o: o}
 		done, err := in.prepare(ctx)
 		if err != nil || len(in.batch.Events) == 0 {
 			return done, err

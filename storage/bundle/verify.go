@@ -29,7 +29,7 @@ func (f *File) Verify(ctx context.Context) error {
 	if err := f.verifyEntry(ctx, logName, f.Manifest.Log.Digest); err != nil {
 		return err
 	}
-	v := &verifier{File: f, has: map[events.Digest]bool{}}
+	v := &verifier{File: f, has: map[events.Digest]bool{}, wanted: map[events.Digest]kind{}}
 	for _, a := range f.Manifest.Artifacts {
 		v.has[a.Digest] = true
 	}
@@ -46,7 +46,7 @@ func (f *File) Verify(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return v.documents()
 }
 
 func (f *File) verifyEntry(ctx context.Context, name string, want events.Digest) error {
@@ -73,7 +73,44 @@ func (f *File) verifyEntry(ctx context.Context, name string, want events.Digest)
 
 type verifier struct {
 	*File
-	has map[events.Digest]bool // artifacts that are there, or known to be missing
+	has    map[events.Digest]bool // artifacts that are there, or known to be missing
+	wanted map[events.Digest]kind // artifacts that something refers to
+}
+
+// documents follows what the documents among the artifacts refer to, and refuses what nothing refers to.
+func (v *verifier) documents() error {
+	todo, done := v.wanted, map[events.Digest]bool{}
+	for len(todo) > 0 {
+		v.wanted = map[events.Digest]kind{}
+		for digest, k := range todo {
+			if done[digest] {
+				continue
+			}
+			done[digest] = true
+			name := artifactDir + plain(digest)
+			e := v.entries[name]
+			if e == nil || k == content || e.UncompressedSize64 > maxDocument {
+				continue
+			}
+			document, err := readAll(e)
+			if err != nil {
+				return err
+			}
+			for _, r := range documentRefs(k, document) {
+				if !v.has[r.digest] {
+					return wrong(CodeMissing, name, hintAgain, "it names the artifact %s, which is neither there nor listed as missing", r.digest)
+				}
+				v.wanted[r.digest] = max(v.wanted[r.digest], r.kind)
+			}
+		}
+		todo = v.wanted
+	}
+	for _, a := range v.Manifest.Artifacts {
+		if !done[a.Digest] {
+			return wrong(CodeEntry, artifactDir+plain(a.Digest), hintAgain, "nothing in the file refers to it")
+		}
+	}
+	return nil
 }
 
 // walk gives a stream's events to each.
@@ -145,6 +182,13 @@ func (v *verifier) accounted(plan *events.Plan, e *storage.Sealed, line int) err
 		if !v.has[r.digest] {
 			return wrongLine(CodeMissing, line, hintAgain, "it refers to the artifact %s, which is neither there nor listed as missing", r.digest)
 		}
+		v.wanted[r.digest] = max(v.wanted[r.digest], r.kind)
+	}
+	if key := e.Data.StageKey(); !key.IsZero() {
+		if !v.has[key] {
+			return wrongLine(CodeMissing, line, hintAgain, "its pins document %s is not there", key)
+		}
+		v.wanted[key] = max(v.wanted[key], pins)
 	}
 	return nil
 }
