@@ -35,7 +35,7 @@ type standing struct {
 
 const (
 	keepEvery = 1000 // events between two kept places, at least
-	keepMost  = 64   // places
+	keepMost  = 16   // places: each is as large as the run has stages
 )
 
 // NewWalk stands before the first event of a run. The watcher may be nil.

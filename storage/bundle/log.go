@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"sync"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
@@ -100,7 +102,8 @@ func (f *File) Events(ctx context.Context, id events.ID, after uint64, limit int
 			return nil, err
 		}
 	}
-	for n := after; n < s.events && len(log) < limit; n++ {
+	lines := make([][]byte, min(s.events-after, uint64(max(0, limit)))) //nolint:gosec // not negative
+	for i := range lines {
 		line, err := readLine(r)
 		if err == nil {
 			err = ctx.Err()
@@ -108,11 +111,39 @@ func (f *File) Events(ctx context.Context, id events.ID, after uint64, limit int
 		if err != nil {
 			return nil, err
 		}
-		sealed, err := f.event(s, id, n+1, line)
-		if err != nil {
+		lines[i] = bytes.Clone(line)
+	}
+	return f.parse(s, id, after, lines)
+}
+
+// parsed is a line that was read, before it is compared with what is due.
+type parsed struct {
+	sealed storage.Sealed
+	origin events.Origin
+	err    error
+}
+
+// parse reads the lines behind a sequence. Reading one takes longer than replaying it: that is shared among the cores.
+func (f *File) parse(s *stream, id events.ID, after uint64, lines [][]byte) ([]storage.Sealed, error) {
+	all := make([]parsed, len(lines))
+	share := max(64, len(lines)/runtime.GOMAXPROCS(0)+1)
+	var readers sync.WaitGroup
+	for from := 0; from < len(lines); from += share {
+		readers.Go(func() {
+			for i := from; i < min(from+share, len(lines)); i++ {
+				p := &all[i]
+				p.sealed.Event, p.origin, p.err = events.ParseCloudEvent(lines[i])
+				p.sealed.Encoded = p.sealed.Data.AppendEncoded(nil)
+			}
+		})
+	}
+	readers.Wait()
+	log := make([]storage.Sealed, len(all))
+	for i := range all {
+		if err := f.check(s, id, after+uint64(i)+1, &all[i]); err != nil { //nolint:gosec // an index
 			return nil, err
 		}
-		log = append(log, sealed)
+		log[i] = all[i].sealed
 	}
 	return log, nil
 }
@@ -130,28 +161,24 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return whole, err
 }
 
-// event reads a line: it must be the event that is due there, as Apollo writes it.
-func (f *File) event(s *stream, id events.ID, sequence uint64, line []byte) (sealed storage.Sealed, err error) {
-	place := s.line + int(sequence) - 1 //nolint:gosec // small
-	e, origin, err := events.ParseCloudEvent(line)
+// check compares a line with the event that is due there, as Apollo writes it.
+func (f *File) check(s *stream, id events.ID, sequence uint64, p *parsed) error {
+	place, e := s.line+int(sequence)-1, &p.sealed.Event //nolint:gosec // small
 	switch {
-	case err != nil:
-		return sealed, wrongLine(CodeEvent, place, hintDamage, "%v", err)
+	case p.err != nil:
+		return wrongLine(CodeEvent, place, hintDamage, "%v", p.err)
 	case e.Stream != id || e.Sequence != sequence:
-		return sealed, wrongLine(CodeEvent, place, hintDamage, "event %d of %s where event %d of %s is due", e.Sequence, e.Stream, sequence, id)
+		return wrongLine(CodeEvent, place, hintDamage, "event %d of %s where event %d of %s is due", e.Sequence, e.Stream, sequence, id)
 	case (e.Type.Entity() == "delivery") != (s.run == nil):
-		return sealed, wrongLine(CodeEvent, place, hintDamage, "an event %s in the log of another thing", e.Type.Short())
+		return wrongLine(CodeEvent, place, hintDamage, "an event %s in the log of another thing", e.Type.Short())
 	}
 	if sequence == 1 {
-		s.origin, s.first = originOf(&e), true
+		s.origin, s.first = originOf(e), true
 	}
-	if s.first && origin != s.origin {
-		return sealed, wrongLine(CodeEvent, place, hintDamage, "its source, correlation or trace is not that of its first event")
+	if s.first && p.origin != s.origin {
+		return wrongLine(CodeEvent, place, hintDamage, "its source, correlation or trace is not that of its first event")
 	}
-	if err := f.count(place, &e); err != nil {
-		return sealed, err
-	}
-	return storage.Sealed{Event: e, Encoded: e.Data.AppendEncoded(nil)}, nil
+	return f.count(place, e)
 }
 
 // count keeps a log of few lines from asking for memory for very many instances of foreach stages: each of them has a
