@@ -39,6 +39,7 @@ func ExampleRun() {
 func TestOwnTask(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	replaysAtEnd(t, dir)
 	file := filepath.Join(dir, "greet.yaml")
 	const text = `name: greet
 params:

@@ -76,6 +76,7 @@ func emptySite(t *testing.T) *site {
 	t.Helper()
 	root := t.TempDir()
 	s := &site{t: t, data: filepath.Join(root, "data"), pipelines: filepath.Join(root, "pipelines")}
+	replaysAtEnd(t, root)
 	t.Cleanup(s.kill)
 	return s
 }

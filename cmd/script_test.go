@@ -28,6 +28,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Vars = append(e.Vars, "LANG=C.UTF-8", "PATH="+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0") // else each process sleeps a second under -race
+			e.Defer(func() { assertReplaysSame(t, e.WorkDir) })
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -21,6 +21,7 @@ type program struct {
 
 func start(t *testing.T, dir string, args ...string) *program {
 	t.Helper()
+	replaysAtEnd(t, dir)
 	p := &program{Cmd: exec.CommandContext(t.Context(), "apollo", args...)} // testscript.Main has put it into the path
 	p.Dir, p.Stdout, p.Stderr = dir, &p.out, &p.errs
 	p.Env = append(os.Environ(), "LANG=C", "APOLLO_DATA=")

@@ -43,6 +43,20 @@ func chain(stages int) *fixed {
 	return &fixed{plan: plan, row: b.Runs[0], log: b.Events}
 }
 
+// long gives a run of few stages and many events.
+func long(late int) *fixed {
+	m := &storetest.Maker{}
+	g, plan := storetest.Plan("p", 3)
+	f := m.Begin(g, plan, m.ID())
+	f.Decide()
+	for range late {
+		f.Emit(events.StageLateResult, events.Data{Stage: "s0", Attempt: 1, Reason: "too late"})
+	}
+	f.Finish()
+	b := f.Take()
+	return &fixed{plan: plan, row: b.Runs[0], log: b.Events}
+}
+
 // counting notes what a walk's watcher has seen.
 type counting struct{ seen []uint64 }
 
@@ -94,7 +108,7 @@ func TestWalkIsTheFold(t *testing.T) {
 // TestGoingBackIsQuick: in a log of a hundred thousand events, a step back reads a small part of it.
 func TestGoingBackIsQuick(t *testing.T) {
 	t.Parallel()
-	s := chain(50_000)
+	s := long(100_000)
 	w, err := NewWalk(t.Context(), s, s.row.ID, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +236,7 @@ func TestEventsAfterTheEnd(t *testing.T) {
 }
 
 func BenchmarkReplayOfAFile(b *testing.B) {
-	s := chain(20_000)
+	s := chain(5_000)
 	f := file(b, s)
 	for b.Loop() {
 		if r, _, err := One(b.Context(), f, s.row.ID, 0, nil); err != nil || r.Verdict != Same {

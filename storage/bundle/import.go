@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,10 +122,11 @@ func (in *importer) prepare(ctx context.Context) (*Imported, error) {
 	return done, nil
 }
 
-// here reports whether the store has the stream already, with the same events; further ones of either side may only be
-// what is noted after the end.
+// here reports whether the store has the stream already, with the same events. Where the two part, or the store's ends, the
+// file may only have what is noted of a run after its end; whatever the store has beyond what was exported is its own.
 func (in *importer) here(ctx context.Context, id events.ID, n uint64) (bool, error) {
-	for after := uint64(0); ; after += page {
+	parted := false
+	for after := uint64(0); after < n; after += page {
 		have, err := in.to.Events(ctx, id, after, page)
 		if err != nil {
 			return false, err
@@ -136,25 +138,14 @@ func (in *importer) here(ctx context.Context, id events.ID, n uint64) (bool, err
 		if err != nil {
 			return false, err
 		}
-		for i := range max(len(have), len(want)) {
-			switch {
-			case i >= len(have):
-				if !noted(want[i].Type) {
-					return false, fmt.Errorf("%w: %s has %d events here, and %d in the file", ErrConflict, id, after+uint64(i), n) //nolint:gosec // small
-				}
-			case i >= len(want): // whatever came after what was exported
-				return true, nil
-			case have[i].ID != want[i].ID || have[i].Prev != want[i].Prev || string(have[i].Encoded) != string(want[i].Encoded):
-				if noted(have[i].Type) && noted(want[i].Type) {
-					return true, nil
-				}
-				return false, fmt.Errorf("%w: event %d of %s is another one", ErrConflict, want[i].Sequence, id)
+		for i := range want {
+			parted = parted || i >= len(have) || have[i].ID != want[i].ID || have[i].Prev != want[i].Prev || !bytes.Equal(have[i].Encoded, want[i].Encoded)
+			if parted && !noted(want[i].Type) {
+				return false, fmt.Errorf("%w: event %d of %s, %s, is another one here, or none", ErrConflict, want[i].Sequence, id, want[i].Type.Short())
 			}
 		}
-		if len(have) < page {
-			return true, nil
-		}
 	}
+	return true, nil
 }
 
 // noted tells the events that only add to a run that has ended.
