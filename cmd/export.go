@@ -78,6 +78,9 @@ func (e *exporting) run(ctx context.Context, s *sqlite.Store, id events.ID) (err
 		m, err = e.write(ctx, io.MultiWriter(w, h, counted), s, files, id)
 		return err
 	})
+	if errors.Is(err, provenance.ErrNotEnded) || errors.Is(err, provenance.ErrNoSubject) {
+		return &exitError{exitConflict, "", err}
+	}
 	if err != nil {
 		return err
 	}

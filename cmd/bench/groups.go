@@ -83,6 +83,7 @@ func replayed(ctx context.Context, m *meter, dir string) error {
 		f.Void = fmt.Sprintf("the limit drifted by %.0f %%", d*100)
 	}
 	m.add(f, atLeast(0.35))
+	m.add(Figure{Name: "replay_events_per_second", Value: f.Value, Unit: "events/s", Samples: n}, atLeast(100_000))
 	return nil
 }
 
