@@ -110,7 +110,7 @@ type Store interface {
 	Delivery(ctx context.Context, id events.ID) (DeliveryRow, error)
 	DeliveryByKey(ctx context.Context, key KeyHash) (DeliveryRow, error)
 	Deliveries(ctx context.Context, f DeliveryFilter) ([]DeliveryRow, error)
-	Result(ctx context.Context, key events.Digest) (ResultRow, error) // the first with the stage key whose run was not pruned
+	Result(ctx context.Context, key events.Digest) (ResultRow, error) // the first with the stage key whose run was neither pruned nor imported
 	Parked(ctx context.Context) ([]ParkedRow, error)
 	Cursor(ctx context.Context, topic, group string) (int64, error)
 

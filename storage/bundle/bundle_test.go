@@ -127,6 +127,9 @@ func TestImportGivesTheSameRows(t *testing.T) {
 	if err != nil || len(differences) > 0 {
 		t.Errorf("rebuild: %+v %v", differences, err)
 	}
+	if r, err := to.store.Result(t.Context(), x.key); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("a result of an imported run is given to others: %+v %v", r, err)
+	}
 	if err := to.store.Check(t.Context(), func(p storage.Problem) { t.Errorf("%+v", p) }); err != nil {
 		t.Error(err)
 	}

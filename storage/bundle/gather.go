@@ -48,6 +48,7 @@ type gatherer struct {
 	named  map[events.ID]string
 	kinds  map[events.Digest]kind
 	inline map[events.Digest][]byte // pins documents that stand in events
+	bodies map[events.Digest][]byte // of deliveries, that stand in events: an input may be one of them
 	log    sizer
 }
 
@@ -74,7 +75,7 @@ func (s *sizer) digest() (d events.Digest) {
 
 func gather(ctx context.Context, from Source, files Artifacts, o Options) (*gatherer, error) {
 	g := &gatherer{from: from, files: files, o: o, m: Manifest{Format: Format, Apollo: o.Apollo}, plans: map[events.Digest][]byte{}, seen: map[events.ID]bool{},
-		named: map[events.ID]string{}, kinds: map[events.Digest]kind{}, inline: map[events.Digest][]byte{}, log: newSizer(), todo: []events.ID{o.Run}}
+		named: map[events.ID]string{}, kinds: map[events.Digest]kind{}, inline: map[events.Digest][]byte{}, bodies: map[events.Digest][]byte{}, log: newSizer(), todo: []events.ID{o.Run}}
 	for len(g.todo) > 0 {
 		id := g.todo[0]
 		g.todo = g.todo[1:]
@@ -150,6 +151,9 @@ func (g *gatherer) note(plan *events.Plan, e *events.Event) {
 	}
 	if len(e.Data.Pinned) > 0 {
 		g.inline[events.DigestOf(e.Data.Pinned)] = e.Data.Pinned
+	}
+	if len(e.Data.Body) > 0 {
+		g.bodies[events.DigestOf(e.Data.Body)] = e.Data.Body
 	}
 	g.refer(e.Data.Cached, "cached_from", false)
 	for _, pin := range e.Data.Pins {
@@ -267,6 +271,11 @@ func (g *gatherer) name() {
 func (g *gatherer) contents(ctx context.Context) error {
 	for digest, b := range g.plans {
 		g.m.Plans = append(g.m.Plans, Content{digest, int64(len(b))})
+	}
+	for digest, b := range g.bodies {
+		if _, wanted := g.kinds[digest]; wanted {
+			g.inline[digest] = b
+		}
 	}
 	for digest, b := range g.inline {
 		delete(g.kinds, digest)

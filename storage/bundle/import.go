@@ -66,7 +66,7 @@ func (f *File) Import(ctx context.Context, to Target, files Keeper, o Import) (*
 		return nil, ErrNotEnded
 	}
 	for {
-		in := &importer{verifier: &verifier{File: f}, to: to, o: o}
+		in := &importer{verifier: &verifier{File: f}, to: to, o: o, keys: map[events.Digest]bool{}}
 		done, err := in.prepare(ctx)
 		if err != nil || len(in.batch.Events) == 0 {
 			return done, err
@@ -85,7 +85,8 @@ type importer struct {
 	to    Target
 	o     Import
 	batch storage.Batch
-	marks []storage.Sealed // the last event of each stream: they stand at the end of the log, which has this store's time
+	keys  map[events.Digest]bool // that the batch has a result for
+	marks []storage.Sealed       // the last event of each stream: they stand at the end of the log, which has this store's time
 }
 
 // prepare makes the batch; it changes nothing.
@@ -181,6 +182,7 @@ func (in *importer) takeRun(ctx context.Context, m *Run, plans map[events.Digest
 	}
 	if err := in.walk(ctx, m.Run, func(e *storage.Sealed) error {
 		in.batch.Events = append(in.batch.Events, *e)
+		in.result(&e.Event)
 		return take(e)
 	}); err != nil {
 		return err
@@ -197,6 +199,16 @@ func (in *importer) takeRun(ctx context.Context, m *Run, plans map[events.Digest
 		}
 	}
 	return nil
+}
+
+// result records what the log says of a stage key, so that the rows are what the log says. A store gives no result of an imported
+// run to anybody, and lets one of its own take its place.
+func (in *importer) result(e *events.Event) {
+	row, shared := storage.ResultRowOf(e)
+	if shared && !in.keys[row.Key] {
+		in.keys[row.Key] = true
+		in.batch.Results = append(in.batch.Results, row)
+	}
 }
 
 func (in *importer) takeDelivery(ctx context.Context, id events.ID) error {

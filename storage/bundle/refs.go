@@ -63,7 +63,7 @@ func outputKind(plan *events.Plan, stage string, o *events.Result) kind {
 	return content
 }
 
-// pinsRefs gives what a pins document refers to: the definition, inputs, and values that are too long for it.
+// pinsRefs gives what a pins document refers to: the definition and the inputs. A value that is too long for it is none.
 func pinsRefs(document []byte) (refs []ref) {
 	var p events.Pins
 	if len(document) == 0 || json.Unmarshal(document, &p) != nil {
@@ -75,12 +75,12 @@ func pinsRefs(document []byte) (refs []ref) {
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		switch {
-		case in.Digest.IsZero() || in.Kind == "value":
+		case in.Digest.IsZero():
 		case in.Kind == "file":
 			refs = append(refs, ref{in.Digest, content})
-		default:
+		case in.Kind == "directory":
 			refs = append(refs, ref{in.Digest, manifest})
-		}
+		} // a list of files has a digest of its own, and is no artifact: what it lists are outputs
 	}
 	return refs
 }

@@ -89,6 +89,7 @@ type sample struct {
 	main, child, parent, delivery events.ID
 	want                          map[events.Digest]string // artifacts by what they are
 	lost                          events.Digest            // that the store has no more
+	key                           events.Digest            // of a stage whose result others may take over
 }
 
 // trade makes a run from a dropped file, with pins, a directory, evidence of a retry, a child run, and a run that it is a rerun of.
@@ -99,7 +100,7 @@ func (s *shop) trade() *sample {
 		x.want[d] = what
 		return d
 	}
-	row, delivered := s.Delivery(events.DeliveryReceived, events.Data{Kind: "file", Trigger: "file:in", Pipeline: "trade", Key: "k", File: "drop.csv", Blob: have("drop", "a,b\n1,2\n")})
+	row, delivered := s.Delivery(events.DeliveryReceived, events.Data{Kind: "file", Trigger: "file:in", Pipeline: "trade", Key: "k", Body: []byte("the body"), File: "drop.csv", Blob: have("drop", "a,b\n1,2\n")})
 	x.delivery, x.parent = row.ID, s.ID()
 	g, plan := frozen(s.t, &events.Plan{Schema: events.PlanSchema, Pipeline: "trade", Stages: []events.Stage{
 		{Name: "fetch", Executor: "shell", Retry: &events.Retry{Max: 1, Interval: 1}, Outputs: []events.Output{{Role: "tree", Path: "tree/"}, {Role: "n"}, {Role: "rows", Path: "rows.csv"}}},
@@ -111,15 +112,18 @@ func (s *shop) trade() *sample {
 	listed := have("a file of the directory", "in the tree")
 	tree := have("manifest", `{"entries":[{"path":"x","digest":"`+listed.String()+`"}]}`)
 	x.lost = events.DigestOf([]byte("nobody has it"))
-	inputs := []events.PinnedInput{{Role: "drop", Kind: "file", Digest: s.keep("a,b\n1,2\n")}, {Role: "old", Kind: "directory", Digest: have("other manifest", `["`+have("old", "old file").String()+`"]`)}}
+	inputs := []events.PinnedInput{{Role: "drop", Kind: "file", Digest: s.keep("a,b\n1,2\n")}, {Role: "body", Kind: "file", Digest: events.DigestOf([]byte("the body"))}, {Role: "list", Kind: "files", Digest: events.DigestOf([]byte("a list"))},
+		{Role: "old", Kind: "directory", Digest: have("other manifest", `["`+have("old", "old file").String()+`"]`)}}
 	pins, err := events.EncodeDocument(events.Pins{Schema: 1, Definition: have("definition", `{"schema":1}`), Inputs: inputs, Time: "2026-01-01T00:00:00Z"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	x.want[events.DigestOf([]byte("the body"))] = "the body in the event"
 	x.want[events.DigestOf(pins)] = "pins in the event"
 	long := append(bytes.Clone(pins), ' ')
 	at := have("pins as an artifact", string(long))
-	complete(f, events.Data{Pinned: json.RawMessage(pins), Machine: have("machine", `{"schema":1,"apollo":"0.1"}`), Evidence: have("evidence", "it smells"),
+	x.key = events.DigestOf(pins)
+	complete(f, events.Data{Pinned: json.RawMessage(pins), Shared: 1, Machine: have("machine", `{"schema":1,"apollo":"0.1"}`), Evidence: have("evidence", "it smells"),
 		Outputs: []events.Result{{Role: "n", Digest: events.DigestOf([]byte("7")), Size: 1, Records: -1, Value: []byte("7")},
 			{Role: "rows", Digest: have("rows", "r\n1\n"), Size: 4, Records: 1, Name: "rows.csv"}, {Role: "tree", Digest: tree, Size: 9, Records: -1, Name: "tree"}}})
 	cg, cplan := storetest.Plan("small", 1)

@@ -85,7 +85,7 @@ func (s *reads) Run(ctx context.Context, id events.ID) (storage.RunRow, error) {
 	return r, missing(err, "run", id)
 }
 
-// Result gives the first result that was recorded for a stage key, unless its run was pruned.
+// Result gives the first result that was recorded for a stage key, unless its run was pruned or imported.
 func (s *reads) Result(ctx context.Context, key events.Digest) (storage.ResultRow, error) {
 	r := storage.ResultRow{Key: key}
 	err := s.q.QueryRowContext(ctx, `SELECT run, seq FROM results WHERE key = ? AND NOT `+ofPruned, key[:]).Scan(fixed(r.Run[:]), &r.Sequence)

@@ -79,14 +79,15 @@ func (b *rebuild) forget(table, key string) {
 	b.differences = slices.DeleteFunc(b.differences, func(d storage.Difference) bool { return d.Table == table && d.Key == key })
 }
 
-// results derives the table of results: the first of each stage key that is shared stays, until its run is pruned.
+// results derives the table of results: the first of each stage key that is shared stays, until its run is pruned or turns out to
+// be imported.
 type results struct {
 	first  map[events.Digest]storage.ResultRow
 	pruned map[events.ID]bool
 }
 
 func (r *results) see(e *storage.Sealed) {
-	if e.Type == events.RunPruned {
+	if e.Type == events.RunPruned || e.Type == events.RunImported {
 		r.pruned[e.Stream] = true
 	}
 	row, shared := storage.ResultRowOf(&e.Event)

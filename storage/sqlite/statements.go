@@ -19,8 +19,9 @@ const (
 	moveCursor   = `INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position, sum = excluded.sum`
 )
 
-// ofPruned holds for a result of a run that was pruned: nobody can take it over any more.
-const ofPruned = `EXISTS (SELECT 1 FROM runs WHERE id = results.run AND pruned IS NOT NULL)`
+// ofPruned holds for a result of a run that was pruned, which nobody can take over any more, or imported, which nobody here has
+// seen made.
+const ofPruned = `EXISTS (SELECT 1 FROM runs WHERE id = results.run AND (pruned IS NOT NULL OR imported IS NOT NULL))`
 
 var (
 	eventTable = table{columns: 10, insert: `INSERT OR ROLLBACK INTO events (position, topic, stream, seq, id, time, cause, prev, data, sum)`}

@@ -66,7 +66,7 @@ func (w *world) commit(t *rapid.T, b *storage.Batch) {
 		}
 	}
 	for _, r := range b.Results {
-		if first, has := w.results[r.Key]; !has || w.runs[first.Run].Pruned > 0 {
+		if first, has := w.results[r.Key]; !has || w.runs[first.Run].Pruned > 0 || w.runs[first.Run].Imported > 0 {
 			w.results[r.Key] = r
 		}
 	}
@@ -286,7 +286,7 @@ func (w *world) compareLists(ctx context.Context, t *rapid.T) {
 	same2(t, "deliveries", w.deliveries, deliveries)
 	for key, want := range w.results {
 		have, err := w.s.Result(ctx, key)
-		if pruned := w.runs[want.Run].Pruned > 0; pruned != errors.Is(err, storage.ErrNotFound) || !pruned && (err != nil || have != want) {
+		if pruned := w.runs[want.Run].Pruned > 0 || w.runs[want.Run].Imported > 0; pruned != errors.Is(err, storage.ErrNotFound) || !pruned && (err != nil || have != want) {
 			t.Fatalf("result %+v, not %+v: %v", have, want, err)
 		}
 	}
