@@ -180,7 +180,10 @@ func (r *rehearsal) lay(ctx context.Context, build bool) error {
 	if err := r.prepare(); err != nil {
 		return err
 	}
-	attempt := r.past.attempt()
+	attempt, err := r.past.attempt()
+	if err != nil {
+		return err
+	}
 	var failure *events.Failure
 	if r.laid, failure = r.steps.Lay(ctx, attempt, r.dir); failure != nil {
 		return r.notLaid(failure)

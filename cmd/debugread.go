@@ -31,7 +31,8 @@ type planSource interface {
 // fileSource is where the artifacts of a stored run are read from.
 type fileSource interface {
 	Get(d events.Digest) (*artifacts.Reader, error)
-	CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error
+	Has(d events.Digest) bool
+	Place(ctx context.Context, d events.Digest, root *os.Root, name string, p artifacts.Placing) error
 }
 
 // past is an attempt of a stored run.
@@ -145,11 +146,26 @@ func walkLog(ctx context.Context, log logSource, id events.ID, until uint64, eac
 	}
 }
 
-// attempt makes the attempt anew, from what the log says.
-func (p *past) attempt() *stage.Attempt {
+// attempt makes the attempt anew, from what the log says. What came from the machine is what it was then.
+func (p *past) attempt() (*stage.Attempt, error) {
 	a := stage.Gather(p.run, p.place, p, p.start.Time)
 	a.Number, a.Token = p.start.Data.Attempt, p.start.Sequence
-	return a
+	if p.end == nil {
+		return a, nil
+	}
+	document, err := pinned(p.files, &p.end.Data)
+	if err != nil || len(document) == 0 {
+		return a, err
+	}
+	var pins events.Pins
+	if err := json.Unmarshal(document, &pins); err != nil {
+		return nil, fmt.Errorf("read the pins: %w", err)
+	}
+	a.Given = make(map[string]events.PinnedInput, len(pins.Inputs))
+	for _, in := range pins.Inputs {
+		a.Given[in.Role] = in
+	}
+	return a, nil
 }
 
 // Values implements stage.Recorded.
@@ -232,7 +248,10 @@ func (noFiles) Get(d events.Digest) (*artifacts.Reader, error) {
 	return nil, fmt.Errorf("artifact %s: %w", d, storage.ErrNotFound)
 }
 
-// CopyTo implements fileSource.
-func (noFiles) CopyTo(_ context.Context, d events.Digest, _ *os.Root, _ string) error {
+// Has implements fileSource.
+func (noFiles) Has(events.Digest) bool { return false }
+
+// Place implements fileSource.
+func (noFiles) Place(_ context.Context, d events.Digest, _ *os.Root, _ string, _ artifacts.Placing) error {
 	return fmt.Errorf("artifact %s: %w", d, storage.ErrNotFound)
 }

@@ -2,10 +2,10 @@ package cmd
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +20,8 @@ import (
 type scratch struct{ fileSource }
 
 // Put implements stage.Artifacts.
-func (scratch) Put(_ context.Context, r io.Reader) (artifacts.Info, error) {
-	h := sha256.New()
-	n, err := io.Copy(h, r)
-	return artifacts.Info{Digest: events.Digest(h.Sum(nil)), Size: n}, err
+func (scratch) Put(ctx context.Context, r io.Reader) (artifacts.Info, error) {
+	return artifacts.Hash(ctx, r)
 }
 
 // PutFile implements stage.Artifacts. The file stays where it is.
@@ -35,6 +33,37 @@ func (s scratch) PutFile(ctx context.Context, root *os.Root, name string) (artif
 	defer f.Close() //nolint:errcheck // read only
 	return s.Put(ctx, f)
 }
+
+// PutDir implements stage.Artifacts. The directory stays where it is.
+func (s scratch) PutDir(ctx context.Context, root *os.Root, name string) (artifacts.DirInfo, error) {
+	return s.CopyDir(ctx, root, name)
+}
+
+// CopyDir implements stage.Artifacts.
+func (scratch) CopyDir(ctx context.Context, root *os.Root, name string) (of artifacts.DirInfo, err error) {
+	if of.Digest, err = artifacts.HashDir(ctx, root, name); err != nil {
+		return of, err
+	}
+	return of, fs.WalkDir(root.FS(), filepath.Clean(name), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			of.Files, of.Size = of.Files+1, of.Size+info.Size()
+		}
+		return err
+	})
+}
+
+// Place implements stage.Artifacts. Nothing is shared with the artifacts: a person may do with the file what he likes.
+func (s scratch) Place(ctx context.Context, d events.Digest, root *os.Root, name string, p artifacts.Placing) error {
+	p.Shared = false
+	return s.fileSource.Place(ctx, d, root, name, p)
+}
+
+// Restore implements stage.Artifacts. Nothing was shared.
+func (scratch) Restore(context.Context, events.Digest, artifacts.Placing) error { return nil }
 
 // carryOut runs the command as a real attempt does, and compares what came of it with what is recorded.
 func (r *rehearsal) carryOut(ctx context.Context) error {

@@ -42,7 +42,11 @@ func (e *Event) Refs(yield func(Ref)) {
 	}
 	give(d.Evidence, RefBytes)
 	give(d.Machine, RefBytes)
-	give(d.PinnedAt, RefPins)
+	if e.Type != StageIrreproducibleFound {
+		give(d.PinnedAt, RefPins)
+	} else if !d.PinnedAt.IsZero() { // it names the stage key, wherever the document stands
+		yield(Ref{Digest: d.PinnedAt, Kind: RefPins, Maybe: true})
+	}
 	for i := range d.Outputs {
 		switch o := &d.Outputs[i]; {
 		case len(o.Value) > 0: // it stands in the event
