@@ -223,7 +223,7 @@ func (s *stepper) byKeys(ctx context.Context, in *os.File) (err error) {
 			case command == "ctrl-c":
 				return nil
 			case typing:
-				number, typing, command = typed(number, key)
+				number, typing, command = digit(number, key)
 			case command == "g":
 				number, typing, command = "", true, "none"
 			}
@@ -237,8 +237,8 @@ func (s *stepper) byKeys(ctx context.Context, in *os.File) (err error) {
 	}
 }
 
-// typed takes a key while the number of an event is typed.
-func typed(number string, key []byte) (now string, typing bool, command string) {
+// digit takes a key while the number of an event is typed.
+func digit(number string, key []byte) (now string, typing bool, command string) {
 	switch k := string(key); {
 	case k == "\r" || k == "\n":
 		return "", false, "g " + number
