@@ -27,6 +27,7 @@ func TestOldExportsStayReadable(t *testing.T) {
 	}{
 		"v1-chain.apollo":   {"completed", 1, 10, 2},
 		"v1-foreach.apollo": {"completed", 4, 32, 3},
+		"v1-pinned.apollo":  {"completed", 1, 8, 7},
 		"v1-retries.apollo": {"failed", 1, 15, 4},
 	}
 	found, err := filepath.Glob("testdata/exports/*.apollo")

@@ -142,7 +142,7 @@ func (in *importer) here(ctx context.Context, id events.ID, n uint64) (bool, err
 		for i := range want {
 			parted = parted || i >= len(have) || have[i].ID != want[i].ID || have[i].Prev != want[i].Prev || !bytes.Equal(have[i].Encoded, want[i].Encoded)
 			if parted && !noted(want[i].Type) {
-				return false, fmt.Errorf("%w: event %d of %s, %s, is another one here, or none", ErrConflict, want[i].Sequence, id, want[i].Type.Short())
+				return false, fmt.Errorf("%w: event %d of %s, %s, is another one here, or none; import the file into a data directory of its own", ErrConflict, want[i].Sequence, id, want[i].Type.Short())
 			}
 		}
 	}

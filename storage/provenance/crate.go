@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/apollo-11/apollo/events"
@@ -166,7 +167,7 @@ func (c *crate) workflow() {
 	tools, steps, inputs, outputs := []object{}, []object{}, []object{}, []object{}
 	for i := range c.run.Graph.Plan.Stages {
 		s := &c.run.Graph.Plan.Stages[i]
-		tools = append(tools, c.add(toolID(s.Name), "SoftwareApplication", object{"name": s.Name, "description": "executor " + s.Executor}))
+		tools = append(tools, c.tool(s))
 		steps = append(steps, c.add(stepID(s.Name), "HowToStep", object{"name": s.Name, "position": fmt.Sprint(i + 1), "workExample": ref(toolID(s.Name))}))
 		for _, o := range s.Outputs {
 			outputs = append(outputs, c.formal(s.Name+"/"+o.Role, map[bool]string{true: "File", false: "PropertyValue"}[o.Path != ""]))
@@ -181,6 +182,23 @@ func (c *crate) workflow() {
 	language := c.add("#plan-language", "ComputerLanguage", object{"name": "Apollo-11 plan", "url": builderID})
 	c.add(planName, []string{"File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"}, object{"name": c.run.Graph.Plan.Pipeline, "encodingFormat": "application/json",
 		"sha256": plain(c.run.Graph.Digest), "contentSize": fmt.Sprint(len(c.plan)), "programmingLanguage": language, "hasPart": tools, "step": steps, "input": inputs, "output": outputs})
+}
+
+// tool describes what carries a stage out.
+func (c *crate) tool(s *events.Stage) object {
+	o := object{"name": s.Name, "description": "executor " + s.Executor}
+	for _, a := range c.attempts {
+		if a.stage != s || len(a.tools) == 0 {
+			continue
+		}
+		var versions []string
+		for _, t := range a.tools {
+			versions = append(versions, t.Name+"="+t.Value)
+		}
+		o["softwareVersion"] = strings.Join(versions, " ")
+		break
+	}
+	return c.add(toolID(s.Name), "SoftwareApplication", o)
 }
 
 func (c *crate) formal(name, kind string) object {
@@ -200,7 +218,10 @@ func (c *crate) paramNames() (names []string) {
 	return names
 }
 
-func (c *crate) delivered() bool { return c.delivery != nil && !c.delivery.Blob.IsZero() }
+func (c *crate) delivered() bool {
+	in, is := c.brought()
+	return is && (c.has(in.Digest) || !c.delivery.Blob.IsZero())
+}
 
 // given gives what the run began with.
 func (c *crate) given() []object {
@@ -210,7 +231,8 @@ func (c *crate) given() []object {
 		all = append(all, c.add("#param/"+url.PathEscape(name), "PropertyValue", object{"name": name, "value": string(params[name]), "exampleOfWork": ref("#formal/" + url.PathEscape("params/"+name))}))
 	}
 	if c.delivered() {
-		all = append(all, c.file(c.delivery.Blob, c.delivery.Size, c.delivery.File, "trigger"))
+		in, _ := c.brought()
+		all = append(all, c.file(in.Digest, in.Size, in.Name, "trigger"))
 	}
 	return all
 }

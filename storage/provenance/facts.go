@@ -42,6 +42,7 @@ type attempt struct {
 	key     events.Digest
 	inputs  []events.PinnedInput // of the pins, else as far as the plan says them
 	machine *events.Machine      // nil is not known
+	tools   []events.Pair        // what carried it out: interpreter, image, each with its digest
 }
 
 // id names the attempt within its run.
@@ -157,7 +158,7 @@ func (f *facts) note(e *events.Event, open map[string]*attempt) {
 
 // readDocuments reads what the attempts depended on: their pins, and the machine.
 func (f *facts) readDocuments() error {
-	machines := map[events.Digest]*events.Machine{}
+	machines, definitions := map[events.Digest]*events.Machine{}, map[events.Digest][]events.Pair{}
 	for _, a := range f.attempts {
 		if a.data == nil {
 			continue
@@ -171,6 +172,9 @@ func (f *facts) readDocuments() error {
 		}
 		if pins := new(events.Pins); len(document) > 0 && json.Unmarshal(document, pins) == nil {
 			a.pins, a.inputs = pins, pins.Inputs
+			if a.tools, err = f.toolchain(pins.Definition, definitions); err != nil {
+				return err
+			}
 		} else {
 			a.inputs = f.declared(a)
 		}
@@ -187,6 +191,35 @@ func (f *facts) readDocuments() error {
 		a.machine = machines[d]
 	}
 	return nil
+}
+
+// toolchain gives what carries a stage out, as its definition says.
+func (f *facts) toolchain(definition events.Digest, known map[events.Digest][]events.Pair) ([]events.Pair, error) {
+	tools, read := known[definition]
+	if read {
+		return tools, nil
+	}
+	b, err := f.artifact(definition)
+	if err != nil {
+		return nil, err
+	}
+	if d := new(events.Definition); len(b) > 0 && json.Unmarshal(b, d) == nil {
+		tools = d.Toolchain
+	}
+	known[definition] = tools
+	return tools, nil
+}
+
+// brought gives the file or body that the run came with; false when it came with none.
+func (f *facts) brought() (in events.PinnedInput, is bool) {
+	switch d := f.delivery; {
+	case d == nil:
+	case !d.Blob.IsZero():
+		return events.PinnedInput{Digest: d.Blob, Size: d.Size, Name: d.File}, true
+	case len(d.Body) > 0:
+		return events.PinnedInput{Digest: events.DigestOf(d.Body), Size: int64(len(d.Body)), Name: "body"}, true
+	}
+	return in, false
 }
 
 var upstream = regexp.MustCompile(`^stages\.([a-z0-9_-]+)\.outputs\.([a-z0-9_-]+)$`)

@@ -75,7 +75,7 @@ func record(t *testing.T, pinned bool) *history {
 	d := events.Data{Stage: "read", Attempt: 1, Token: f.Stages[0].Token, Outputs: []events.Result{
 		{Role: "n", Digest: events.DigestOf([]byte("1")), Size: 1, Records: -1, Value: []byte("1")}, {Role: "rows", Digest: h.rows, Size: 4, Records: 1, Name: "rows.csv"}}}
 	if pinned {
-		d.Pinned, err = events.EncodeDocument(events.Pins{Schema: 1, Definition: keep(`{"schema":1}`), Time: "2026-01-01T00:00:00Z",
+		d.Pinned, err = events.EncodeDocument(events.Pins{Schema: 1, Definition: keep(`{"schema":1,"toolchain":[{"name":"shell","value":"sha256:` + strings.Repeat("cd", 32) + `"}]}`), Time: "2026-01-01T00:00:00Z",
 			Inputs: []events.PinnedInput{{Role: "drop", Kind: "file", Digest: keep("drop"), Size: 4, Name: "in.csv"}}})
 		if err != nil {
 			t.Fatal(err)
@@ -170,7 +170,7 @@ func TestStatementMeetsTheSpecification(t *testing.T) {
 			}
 			want := []string{"plan", "trigger"}
 			if pinned {
-				want = append(want, "read/definition", "read/interpreter")
+				want = append(want, "read/definition", "read/shell", "read/interpreter")
 				if s.Predicate.RunDetails.Builder.Version["apollo"] != "0.9" || s.Predicate.BuildDefinition.InternalParameters.Stages["read"] == nil {
 					t.Errorf("%+v", s.Predicate)
 				}
@@ -335,6 +335,7 @@ func TestCrateMeetsTheProfiles(t *testing.T) {
 			o := organizes[0]
 			must(has(graph[ids(o["instrument"])[0]], "SoftwareApplication") && slices.Equal(ids(o["result"]), []string{runs[0]["@id"].(string)}) &&
 				len(ids(o["object"])) == len(controls), "the engine organizes the run", o)
+			must(pinned == strings.Contains(fmt.Sprint(graph["#tool/read"]["softwareVersion"]), "shell=sha256:cdcd"), "the tool's version", graph["#tool/read"])
 			version := map[bool]string{true: "0.9", false: "0.1"}[pinned]
 			must(graph["#engine"]["softwareVersion"] == version, "version", graph["#engine"]["softwareVersion"])
 			for _, a := range attempts {

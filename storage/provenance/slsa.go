@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/apollo-11/apollo/events"
@@ -109,8 +110,8 @@ func (f *facts) define(p *predicate) {
 		}
 	}
 	add("plan", f.run.Graph.Digest)
-	if f.delivery != nil {
-		add("trigger", f.delivery.Blob)
+	if in, is := f.brought(); is {
+		add("trigger", in.Digest)
 	}
 	made := map[events.Digest]bool{}
 	f.outputs(func(_ string, r *events.Result) { made[r.Digest] = true })
@@ -123,15 +124,20 @@ func (f *facts) define(p *predicate) {
 				add(a.label+"/"+in.Role, in.Digest)
 			}
 		}
-		if a.data != nil {
-			f.pinned(a, &d.ResolvedDependencies)
-		}
+		f.pinned(a, &d.ResolvedDependencies)
 	}
 }
 
 // pinned adds what else an attempt pinned by a digest: an image, an interpreter.
 func (f *facts) pinned(a *attempt, to *[]descriptor) {
-	for _, pin := range a.data.Pins {
+	all := a.tools
+	if a.data != nil {
+		all = slices.Concat(all, a.data.Pins)
+	}
+	for _, pin := range all {
+		if slices.ContainsFunc(*to, func(d descriptor) bool { return d.Name == a.label+"/"+pin.Name }) {
+			continue
+		}
 		var digest events.Digest
 		if len(pin.Value) >= 71 && digest.UnmarshalText([]byte(pin.Value[len(pin.Value)-71:])) == nil {
 			one := describe(a.label+"/"+pin.Name, digest)
