@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,12 +68,16 @@ type app struct {
 	configured schedule.Budget // what flags and variables say of the budget
 }
 
-// Main runs the command line of this process and ends it with the exit code.
+// Main runs the command line of this process and ends it with the exit code. It keeps the first thread of the process to
+// itself: that one cannot be given up to an isolated stage, and to find so takes time.
 func Main(opts ...Option) {
+	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv, opts...)
+	code := make(chan int)
+	go func() { code <- Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv, opts...) }()
+	exit := <-code
 	stop()
-	os.Exit(code)
+	os.Exit(exit)
 }
 
 // Run runs one command and gives its exit code. Everything that it reads and writes is handed in.

@@ -142,6 +142,29 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// TestFiltersLetEverythingElseThrough: of all numbers only those of the table lead anywhere.
+func TestFiltersLetEverythingElseThrough(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []filterKind{{none: true}, {none: true, sealed: true}, {observe: true}, {none: true, sealed: true, observe: true}} {
+		f := newFilter(kind, 1<<40)
+		for nr := range int32(600) {
+			got := interpretFilter(t, f, &notification{nr: nr, arch: auditArch, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}})
+			want := uint32(unix.SECCOMP_RET_ALLOW)
+			switch call := callOf[uint32(nr)]; {
+			case nr == unix.SYS_IO_URING_SETUP:
+				want = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+			case kind.observe && call != nil && call.use != asks:
+				want = unix.SECCOMP_RET_USER_NOTIF
+			case kind.sealed && nr == unix.SYS_CONNECT:
+				want = unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)
+			}
+			if got != want {
+				t.Errorf("%+v, call %d: %#x, want %#x", kind, nr, got, want)
+			}
+		}
+	}
+}
+
 // interpretFilter is the part of BPF that the filters use.
 func interpretFilter(t *testing.T, f filter, n *notification) uint32 {
 	t.Helper()

@@ -15,6 +15,7 @@ type thread struct{ over chan struct{} }
 func newThread(do func()) *thread {
 	t := &thread{over: make(chan struct{})}
 	done := make(chan struct{})
+	go func() {}() // has the runtime find another thread for the caller meanwhile: this one is used up
 	go t.live(do, done)
 	<-done
 	return t
