@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/apollo-11/apollo/handlers/executor"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -30,6 +32,13 @@ func TestScripts(t *testing.T) {
 			e.Vars = append(e.Vars, "LANG=C.UTF-8", "PATH="+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0") // else each process sleeps a second under -race
 			e.Defer(func() { assertReplaysSame(t, e.WorkDir) })
 			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "isolation" {
+				return false, fmt.Errorf("no condition %q", name)
+			}
+			can := executor.Isolated()
+			return can.Level == executor.LevelSeccomp && can.Observed, nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "field": field, "await": await, "address": address, "masked": masked,

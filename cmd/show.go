@@ -103,7 +103,7 @@ func (a *app) printRun(v *view, all bool) error {
 	if r.State == events.Failed {
 		b.WriteString(a.failure(v))
 	}
-	for _, row := range a.treeLines(v, all) {
+	for _, row := range append(a.treeLines(v, all), a.undeclaredLines(v)...) {
 		b.WriteString(row + "\n")
 	}
 	_, err := fmt.Fprint(a.out, b.String())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 )
 
 // The JSON shape of run and show: fields may be added, never renamed.
@@ -69,6 +70,10 @@ type stageJSON struct {
 	Leftovers   int                   `json:"leftovers,omitempty"`
 	MaxRSS      int64                 `json:"max_rss,omitempty"`
 	CPU         int64                 `json:"cpu_ms,omitempty"`
+	Isolation   string                `json:"isolation,omitempty"` // level that was reached
+	Hermetic    bool                  `json:"hermetic,omitempty"`  // nothing could be reached that was not declared
+	Accesses    []events.Pair         `json:"accesses,omitempty"`
+	Declare     []string              `json:"declare,omitempty"` // lines of YAML that declare the accesses
 }
 
 type segmentJSON struct {
@@ -157,6 +162,7 @@ func (v *view) stage(i int) stageJSON {
 func (j *stageJSON) ended(d *events.Data) {
 	j.Class, j.Reason, j.Pointer, j.Expected, j.Actual = string(d.Class), d.Reason, d.Pointer, d.Expected, d.Actual
 	j.Signal, j.Evidence, j.Leftovers = d.Signal, d.Evidence.String(), d.Leftovers
+	j.Isolation, j.Hermetic, j.Accesses, j.Declare = d.Isolation, d.Hermetic == 1, d.Accesses, executor.Declare(d.Accesses)
 	j.MaxRSS, j.CPU = d.Usage.MaxRSS, (d.Usage.User + d.Usage.System).Milliseconds()
 	if key := d.StageKey(); !key.IsZero() {
 		j.Key = key.String()

@@ -195,7 +195,11 @@ func (w *work) record() {
 	w.out.Usage = events.Usage{User: r.Usage.User, System: r.Usage.System, MaxRSS: r.Usage.MaxRSS}
 	w.out.IO = events.IO{Read: r.Usage.Read, Written: r.Usage.Written}
 	w.out.Leftovers, w.out.Pins = r.Leftovers, r.Pins
-	if w.out.Isolation, w.out.Accesses = r.Isolation, r.Accesses; r.Hermetic {
+	w.out.Isolation = r.Isolation
+	for _, access := range r.Accesses {
+		w.out.Accesses = append(w.out.Accesses, events.Pair{Name: access.Name, Value: w.masked(access.Value)})
+	}
+	if r.Hermetic {
 		w.out.Hermetic = 1
 	}
 }
