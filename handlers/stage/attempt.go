@@ -36,6 +36,7 @@ type Attempt struct {
 	Seed     uint64                                      // of the run: each stage and instance derives its own from it
 	Given    map[string]events.PinnedInput               // by role: what inputs from the machine were when they were recorded; they are taken from the store
 	Started  func(pid int)                               // called once a process runs; may be nil
+	Perturb  *Perturbation                               // what verify changes; nil is nothing
 }
 
 // Upstream is how a stage stands that this one's expressions read.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
@@ -27,6 +28,7 @@ func prepare(ctx context.Context, s *Steps, w *work) *events.Failure {
 	if f := w.resolve(ctx, s); f != nil {
 		return f
 	}
+	w.Perturb.alter(&w.call)
 	if f := w.placeInputs(ctx, s); f != nil {
 		return f
 	}
@@ -106,7 +108,7 @@ func seed(a *Attempt) uint64 {
 func (w *work) placeInputs(ctx context.Context, s *Steps) *events.Failure {
 	w.call.Inputs = make(map[string]executor.Input, len(w.Stage.Inputs))
 	for i := range w.Stage.Inputs {
-		role := w.Stage.Inputs[i].Role
+		role := w.Stage.Inputs[w.Perturb.turn(i, len(w.Stage.Inputs))].Role
 		from := w.sources[role]
 		if f := w.placeInput(ctx, s, role, &from); f != nil {
 			return at(f, role)
@@ -227,19 +229,20 @@ func (w *work) placeFiles(ctx context.Context, s *Steps, role string, list []pla
 	if w.inputs == nil {
 		w.inputs = map[string]*file{}
 	}
-	for _, p := range list {
-		if err = w.placeOne(ctx, s, root, role, p); err != nil {
+	for i := range list {
+		n := w.Perturb.turn(i, len(list))
+		if err = w.placeOne(ctx, s, root, role, list[n], w.Perturb.modified(w.placed+n, w.call.LogicalTime)); err != nil {
 			return cannot(ctx, "place the input "+role, err)
 		}
 	}
+	w.placed += len(list)
 	if err := root.Chmod(".", 0o500); err != nil {
 		return cannot(ctx, "close the input directory", err)
 	}
 	return nil
 }
 
-func (w *work) placeOne(ctx context.Context, s *Steps, root *os.Root, role string, p placing) error {
-	at := w.call.LogicalTime
+func (w *work) placeOne(ctx context.Context, s *Steps, root *os.Root, role string, p placing, at time.Time) error {
 	if p.file.inline != nil {
 		return errors.Join(root.WriteFile(p.name, p.file.inline, 0o444), root.Chtimes(p.name, at, at))
 	}

@@ -82,6 +82,7 @@ type work struct {
 	sources  map[string]source // inputs as their expressions gave them, by role
 	machine  []taken           // inputs from the machine
 	linked   []link            // inputs that may be hard links to artifacts
+	placed   int               // files among the inputs that are in place
 	eval     *evaluation
 	took     time.Duration   // of the executor
 	rejected *events.Failure // by a gate
