@@ -99,6 +99,11 @@ func (r *remote) Approvals(ctx context.Context, p storage.Page) (all []web.Appro
 	return all, r.call(ctx, http.MethodGet, "/approvals?"+query.Encode(), nil, &all)
 }
 
+// RecordVerification implements web.Steering.
+func (r *remote) RecordVerification(ctx context.Context, run events.ID, _ web.By, v web.Verification) error {
+	return r.call(ctx, http.MethodPost, "/runs/"+run.String()+"/verifications", v, nil)
+}
+
 func placePath(run events.ID, at web.Place, what string) string {
 	path := "/runs/" + run.String() + "/stages/" + url.PathEscape(at.Stage) + "/" + what
 	if at.Item > 0 {

@@ -38,6 +38,7 @@ func (a *app) commands() []entry {
 		{"events", a.eventsCommand},
 		{"inbox", a.inboxCommand},
 		{"replay", a.replayCommand},
+		{"verify", a.verifyCommand},
 		{"diff", a.diffCommand},
 		{"debug", a.debugCommand},
 		{"export", a.exportCommand},

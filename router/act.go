@@ -19,6 +19,7 @@ import (
 type acting struct {
 	run   events.ID
 	ended bool // the run has ended: it is folded from the store first
+	over  bool // with ended: however it has ended; else it must have failed
 	do    func(u *unit, l *live) error
 	done  chan error
 }
@@ -61,12 +62,15 @@ func (u *unit) carryOut(a *acting) {
 		return
 	case l == nil && a.ended:
 		var err error
-		if l, err = u.takeUp(a.run); err != nil {
+		if l, err = u.takeUp(a.run, a.over); err != nil {
 			a.done <- err
 			return
 		}
 	case l == nil:
 		a.done <- ErrEnded
+		return
+	case a.over:
+		a.done <- ErrNotEnded
 		return
 	case a.ended:
 		a.done <- ErrNotFailed
@@ -82,13 +86,16 @@ func (u *unit) carryOut(a *acting) {
 	u.replies = append(u.replies, func(err error) { a.done <- err })
 }
 
-// takeUp folds a run that has ended.
-func (u *unit) takeUp(id events.ID) (*live, error) {
+// takeUp folds a run that has ended: one that has failed, or with over any.
+func (u *unit) takeUp(id events.ID, over bool) (*live, error) {
 	row, err := u.engine.o.Store.Run(context.Background(), id)
 	if err != nil {
 		return nil, err
 	}
-	if row.State != events.Failed {
+	switch {
+	case over && !row.State.Terminal():
+		return nil, ErrNotEnded
+	case !over && row.State != events.Failed:
 		return nil, ErrNotFailed
 	}
 	if err := u.engine.load(context.Background(), &row); err != nil {
@@ -112,6 +119,41 @@ func (e *Engine) Cancel(ctx context.Context, run events.ID, actor, reason string
 // Start.
 func (e *Engine) CancelFirst(run events.ID, actor, reason string) {
 	e.cancelFirst = append(e.cancelFirst, &events.Event{Stream: run, Type: events.RunCancelRequested, Data: events.Data{Reason: reason, Actor: actor}})
+}
+
+// Verified records what a verification of an ended run came to: stage.verified and stage.irreproducible_found events, and
+// run.verified at the end. All of them are stored, or none. It returns once that is durable. ErrNotEnded, ErrNoStage and
+// storage.ErrNotFound are told apart.
+func (e *Engine) Verified(ctx context.Context, run events.ID, list []events.Event) error {
+	return e.act(ctx, &acting{run: run, ended: true, over: true, do: func(u *unit, l *live) error {
+		for i := range list {
+			if err := mayFollowTheEnd(l.run, &list[i]); err != nil {
+				return err
+			}
+		}
+		for i := range list {
+			u.must(l, &events.Event{Stream: run, Type: list[i].Type, Data: list[i].Data})
+		}
+		return nil
+	}})
+}
+
+// mayFollowTheEnd refuses an event that is no part of a verification, or not of this run.
+func mayFollowTheEnd(r *events.Run, e *events.Event) error {
+	switch e.Type {
+	case events.RunVerified:
+		return nil
+	case events.StageVerified, events.StageIrreproducibleFound:
+		i, ok := r.Find(e.Data.Stage, e.Data.Item)
+		if !ok {
+			return fmt.Errorf("%w: %s", ErrNoStage, e.Data.Stage)
+		}
+		if s := r.Stages[i].State; s != events.Completed {
+			return fmt.Errorf("%w: %s is %s, and only a completed stage is verified", ErrNoStage, e.Data.Stage, s)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is no part of a verification", e.Type.Short())
 }
 
 // Opening names a stage, or an instance of a foreach stage, whose gate is opened.

@@ -56,6 +56,7 @@ type Perturbation struct {
 	CPUs     []int             // numbers of the only processors that the attempt may use
 	Hostname string            // of a UTS namespace of its own; not changed where the system does not allow it
 	Clock    time.Duration     // that the wall clock is ahead, by libfaketime where it is installed
+	Frozen   bool              // the wall clock shows the same all the time, likewise
 	Missed   []string          // filled in: names of the fields that could not be applied here
 }
 

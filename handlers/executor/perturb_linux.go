@@ -62,7 +62,7 @@ func (p *Perturbation) onThread() {
 // setClock has the attempt's programs loaded with a library that moves their clock. Programs that are linked statically,
 // as those of Go, do not load it.
 func (p *Perturbation) setClock(env *environ) {
-	if p == nil || p.Clock == 0 {
+	if p == nil || p.Clock == 0 && !p.Frozen {
 		return
 	}
 	library := clockLibrary()
@@ -72,7 +72,14 @@ func (p *Perturbation) setClock(env *environ) {
 	}
 	env.values["LD_PRELOAD"], env.values["NO_FAKE_STAT"] = library, "1"
 	env.values["FAKETIME"] = signed(int64(p.Clock / time.Second))
+	if p.Frozen {
+		env.values["FAKETIME"] = frozenClock.Add(p.Clock).Format(time.DateTime)
+		env.values["DONT_FAKE_MONOTONIC"] = "1" // else whoever sleeps never wakes up
+	}
 }
+
+// frozenClock is what a clock shows that stands still.
+var frozenClock = time.Date(2031, 3, 4, 5, 6, 7, 0, time.UTC)
 
 // signed always writes the sign: without one libfaketime reads an instant.
 func signed(n int64) string {

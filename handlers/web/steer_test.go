@@ -29,6 +29,8 @@ type steered struct {
 	answer web.Answer
 	page   storage.Page
 	waits  []web.Approval
+
+	verified web.Verification
 }
 
 func (c *control) CancelRun(_ context.Context, run events.ID, by web.By) error {
@@ -51,6 +53,11 @@ func (c *control) AnswerStage(_ context.Context, run events.ID, at web.Place, a 
 	return c.err
 }
 
+func (c *control) RecordVerification(_ context.Context, run events.ID, by web.By, v web.Verification) error {
+	c.did, c.run, c.by, c.verified = "verify", run, by, v
+	return c.err
+}
+
 func (c *control) Approvals(_ context.Context, p storage.Page) ([]web.Approval, error) {
 	c.page = p
 	return c.waits, c.err
@@ -66,6 +73,9 @@ func TestSteeringHandsOverEverything(t *testing.T) {
 		run + "/resume": {`{"reason":"disk was full"}`, steered{did: "resume", by: web.By{Reason: "disk was full"}}},
 		run + "/rerun": {`{"from":"clean","params":{"a":"1"},"key":"k","reason":"why","input":"Ynl0ZXM=","input_name":"n"}`, steered{did: "rerun",
 			again: web.RerunRequest{From: "clean", Params: map[string]string{"a": "1"}, Key: "k", Reason: "why", Input: []byte("bytes"), InputName: "n"}}},
+		run + "/verifications": {`{"verdict":"differs","first_diverging":"a","factor":"time","stages":[{"stage":"a","verdict":"depends_on","factor":"time","times":9,"evidence":"aGk="}]}`,
+			steered{did: "verify", verified: web.Verification{Verdict: "differs", Diverging: "a", Factor: "time",
+				Stages: []web.StageVerification{{Stage: "a", Verdict: "depends_on", Factor: "time", Times: 9, Evidence: []byte("hi")}}}}},
 		run + "/stages/ask/approve": {`{"reason":"ok","fields":{"v":"2"}}`,
 			steered{did: "answer", at: []web.Place{{Stage: "ask"}}, answer: web.Answer{By: web.By{Reason: "ok"}, Approve: true, Fields: map[string]string{"v": "2"}}}},
 		run + "/stages/ask/reject?item=3": {`{"reason":"no"}`, steered{did: "answer", at: []web.Place{{Stage: "ask", Item: 3}}, answer: web.Answer{By: web.By{Reason: "no"}}}},
