@@ -2,7 +2,7 @@ package cmd
 
 import (
 	"context"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +28,8 @@ type runRowJSON struct {
 	Class     string `json:"class,omitempty"`
 	Reason    string `json:"reason,omitempty"`
 	Imported  string `json:"imported_at,omitempty"`
-	Findings  int    `json:"findings,omitempty"`
+	Verified  int    `json:"verified,omitempty"` // verifications that reproduced it
+	Findings  int    `json:"findings,omitempty"` // two results for one stage key
 }
 
 // page adds --limit and --after to a list.
@@ -82,7 +83,7 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 	for i, r := range rows {
 		all[i] = runRowJSON{Run: r.ID.String(), Pipeline: r.Pipeline, State: r.State.String(), Trigger: r.Kind, CreatedAt: stamp(r.Created),
 			StartedAt: stamp(r.Started), EndedAt: stamp(r.Ended), WaitsFor: r.Waits, Sample: r.Sample, Stage: r.Stage, Class: string(r.Class), Reason: r.Reason,
-			Imported: stamp(r.Imported), Findings: r.Findings}
+			Imported: stamp(r.Imported), Verified: r.Verified, Findings: r.Findings}
 		if !r.Parent.IsZero() {
 			all[i].Parent = r.Parent.String()
 		}
@@ -95,7 +96,12 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 		return nil
 	}
 	n := -1
-	return list(a, all, a.heads("run", "pipeline", "state", "trigger", "created", "duration", "why"), func(r runRowJSON) []string {
+	heads := a.heads("run", "pipeline", "state", "trigger", "created", "duration", "why")
+	proven := slices.ContainsFunc(rows, func(r storage.RunRow) bool { return r.Verified+r.Findings > 0 })
+	if proven {
+		heads = append(heads, a.heads("verified")...)
+	}
+	return list(a, all, heads, func(r runRowJSON) []string {
 		n++
 		why := r.Class
 		switch {
@@ -104,9 +110,6 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 		case r.WaitsFor != "":
 			why = a.because(r.WaitsFor, "")
 		}
-		if r.Findings > 0 {
-			why = strings.TrimSpace(a.say.T("runs.findings", lang.Data{"N": r.Findings}) + "  " + why)
-		}
 		pipeline := r.Pipeline
 		if r.Sample > 0 {
 			pipeline += " (" + a.say.T("sample.of", lang.Data{"Records": r.Sample}) + ")"
@@ -114,11 +117,23 @@ func (a *app) listRuns(ctx context.Context, s *sqlite.Store, f storage.RunFilter
 		if r.Imported != "" {
 			pipeline += " (" + a.say.T("mark.imported") + ")"
 		}
-		if r.Findings > 0 {
-			why = strings.TrimPrefix(why+"; "+a.say.T("mark.findings", lang.Data{"N": r.Findings}), "; ")
+		cells := []string{r.Run, pipeline, a.state(rows[n].State), r.Trigger, a.ago(rows[n].Created), span(rows[n].Created, rows[n].Ended), why}
+		if proven {
+			cells = append(cells, a.proven(r))
 		}
-		return []string{r.Run, pipeline, a.state(rows[n].State), r.Trigger, a.ago(rows[n].Created), span(rows[n].Created, rows[n].Ended), why}
+		return cells
 	})
+}
+
+// proven says what is known of a run's results, shortly.
+func (a *app) proven(r runRowJSON) string {
+	switch {
+	case r.Findings > 0:
+		return a.paint(bad, a.say.T("badge.findings", lang.Data{"N": r.Findings}))
+	case r.Verified > 0:
+		return a.paint(good, a.say.T("badge.reproduced", lang.Data{"N": r.Verified}))
+	}
+	return ""
 }
 
 func (a *app) heads(ids ...string) []string {

@@ -17,6 +17,7 @@ type seen struct {
 	canceller string
 	forkedFor string // why the run was made of an ended one
 	forkedBy  string
+	proofs    map[int]*proof // of stages by place, and of the run itself
 }
 
 // queued is how a stage came to wait the last time.
@@ -45,6 +46,8 @@ func (v *seen) see(r *events.Run, e *events.Event) {
 		v.canceller = d.Actor
 	case events.RunResumed:
 		v.canceller = ""
+	case events.RunVerified, events.StageVerified, events.StageIrreproducibleFound:
+		v.prove(r, e)
 	}
 	i, ok := r.Find(d.Stage, d.Item)
 	if !ok || e.Type.Entity() != "stage" {

@@ -97,7 +97,7 @@ func (a *app) printRun(v *view, all bool) error {
 	if r.Sample > 0 {
 		fmt.Fprintf(&b, "  %s\n", a.paint(warn, a.say.T("sample.of", lang.Data{"Records": r.Sample})))
 	}
-	for _, said := range a.findingLines(v) {
+	for _, said := range append(a.proofLines(v), a.findingLines(v)...) {
 		fmt.Fprintf(&b, "  %s\n", said)
 	}
 	if r.State == events.Failed {
@@ -134,9 +134,6 @@ func (a *app) origin(v *view) (lines []string) {
 	r := v.run
 	if r.Imported > 0 {
 		lines = append(lines, a.say.T("run.imported", lang.Data{"At": stamp(r.Imported)}))
-	}
-	if r.Findings > 0 {
-		lines = append(lines, a.say.T("mark.findings", lang.Data{"N": r.Findings}))
 	}
 	if !r.Parent.IsZero() {
 		lines = append(lines, a.say.T("run.child_of", lang.Data{"Run": r.Parent.String()}))

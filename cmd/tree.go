@@ -211,7 +211,11 @@ func (a *app) stageLine(v *view, i int, label string, width int) string {
 			parts = append(parts, a.say.T("records", lang.Data{"Role": o.Role, "N": *out.Records}))
 		}
 	}
-	return strings.Join(append(parts, a.how(&s)...), "  ")
+	parts = append(parts, a.how(&s)...)
+	if said := a.badge(v, i); said != "" {
+		parts = append(parts, said)
+	}
+	return strings.Join(parts, "  ")
 }
 
 // how says what is unusual about how a stage came to its end: another run, a person, an earlier run.

@@ -74,7 +74,7 @@ func (a *app) toVerify(ctx context.Context, args []string, w *verifying) (list [
 			list = []events.ID{id}
 			return err
 		}
-		page := storage.Page{Limit: replayPage}
+		page := storage.Page{Limit: viewPage}
 		for {
 			rows, err := s.Runs(ctx, storage.RunFilter{Page: page, Pipeline: w.pipeline})
 			if err != nil || len(rows) == 0 {

@@ -59,9 +59,10 @@ func (a *app) verdictLine(s *verify.Stage, width int) string {
 	if s.Factor != "" {
 		parts = append(parts, a.paint(bold, s.Factor))
 	}
-	if s.Verdict == verify.Reproduced {
+	switch {
+	case s.Verdict == verify.Reproduced:
 		parts = append(parts, a.paint(dim, s.Isolation))
-	} else {
+	case s.Verdict != verify.DependsOn:
 		parts = append(parts, a.paint(dim, line(s.Reason)))
 	}
 	return strings.TrimRight(strings.Join(parts, "  "), " ")
@@ -107,6 +108,9 @@ func (a *app) divergence(b *strings.Builder, s *verify.Stage) {
 	} else if s.Actual != "" {
 		fmt.Fprintf(b, "      %s\n", line(s.Actual))
 	}
+	for _, name := range mends(s) {
+		fmt.Fprintf(b, "      %s\n", a.paint(accent, a.say.T("mend."+name)))
+	}
 	lines := strings.Split(strings.TrimRight(string(s.Evidence), "\n"), "\n")
 	for i, l := range lines {
 		if i == shownDiffLines && len(lines) > i+1 {
@@ -120,6 +124,14 @@ func (a *app) divergence(b *strings.Builder, s *verify.Stage) {
 	if s.Kept != "" {
 		fmt.Fprintf(b, "      %s\n", a.say.T("verify.kept", lang.Data{"Dir": s.Kept}))
 	}
+}
+
+// mends names what there is advice on.
+func mends(s *verify.Stage) []string {
+	if s.Verdict == verify.Nondeterministic {
+		return []string{verify.Nondeterministic}
+	}
+	return strings.FieldsFunc(s.Factor, func(r rune) bool { return r == ',' || r == '+' })
 }
 
 // counts says how many stages have which verdict.

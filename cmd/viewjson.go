@@ -32,7 +32,8 @@ type runJSON struct {
 	Trigger     string        `json:"trigger"`
 	Params      any           `json:"params,omitempty"`
 	Imported    string        `json:"imported_at,omitempty"` // from another store
-	Findings    []findingJSON `json:"findings,omitempty"`    // irreproducible results
+	Verified    *proofJSON    `json:"verified,omitempty"`
+	Findings    []findingJSON `json:"findings,omitempty"` // irreproducible results
 	Stages      []stageJSON   `json:"stages"`
 }
 
@@ -74,6 +75,8 @@ type stageJSON struct {
 	Hermetic    bool                  `json:"hermetic,omitempty"`  // nothing could be reached that was not declared
 	Accesses    []events.Pair         `json:"accesses,omitempty"`
 	Declare     []string              `json:"declare,omitempty"` // lines of YAML that declare the accesses
+	Verified    *proofJSON            `json:"verified,omitempty"`
+	Findings    int                   `json:"findings,omitempty"`
 }
 
 type segmentJSON struct {
@@ -100,7 +103,7 @@ func (v *view) json() runJSON {
 	r := v.run
 	j := runJSON{Run: r.ID.String(), Pipeline: r.Graph.Plan.Pipeline, State: r.State.String(), From: r.From, Sample: r.Sample,
 		CreatedAt: stamp(r.Created), Group: r.Group, Class: string(r.Class), Reason: r.Reason, Actor: v.canceller, Plan: r.Graph.Digest.String(), RerunFor: v.forkedFor, RerunBy: v.forkedBy,
-		Resumed: r.Resumed(), Delivery: r.Delivery.String(), Trigger: orText(r.Trigger, r.Kind), WaitsFor: r.Waits, Imported: stamp(r.Imported)}
+		Resumed: r.Resumed(), Delivery: r.Delivery.String(), Trigger: orText(r.Trigger, r.Kind), WaitsFor: r.Waits, Imported: stamp(r.Imported), Verified: v.proofJSON(wholeRun)}
 	if r.Waits != "" {
 		j.WaitsReason = v.held
 	}
@@ -138,7 +141,7 @@ func (v *view) stage(i int) stageJSON {
 	s := &v.run.Stages[i]
 	j := stageJSON{Stage: v.run.StageOf(i).Name, Item: itemNumber(s), Value: v.item(i), State: s.State.String(), Attempt: s.Attempt, WaitsFor: s.Waits,
 		StartedAt: stamp(s.Started), Segments: []segmentJSON{}, Outputs: map[string]outputJSON{}, Checks: v.checks[i], OpenedBy: v.opened[i],
-		Reused: v.reused(i)}
+		Reused: v.reused(i), Verified: v.proofJSON(i), Findings: v.findingsAt(i)}
 	if s.Started > 0 && s.Ended > 0 {
 		j.Duration = max(0, s.Ended-s.Started) / 1e6
 	}

@@ -73,8 +73,8 @@ func (p *Perturbation) setClock(env *environ) {
 	env.values["LD_PRELOAD"], env.values["NO_FAKE_STAT"] = library, "1"
 	env.values["FAKETIME"] = signed(int64(p.Clock / time.Second))
 	if p.Frozen {
-		env.values["FAKETIME"] = frozenClock.Add(p.Clock).Format(time.DateTime)
-		env.values["DONT_FAKE_MONOTONIC"] = "1" // else whoever sleeps never wakes up
+		env.values["FAKETIME"], env.values["FAKETIME_FMT"] = strconv.FormatInt(frozenClock.Add(p.Clock).Unix(), 10), "%s"
+		env.values["DONT_FAKE_MONOTONIC"], env.values["FAKETIME_DONT_FAKE_MONOTONIC"] = "1", "1" // else whoever sleeps never wakes up
 	}
 }
 

@@ -2,9 +2,9 @@ package verify
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/stage"
@@ -138,6 +138,9 @@ func (c *inquiry) explain(changed *trial) error {
 	if first == nil || err != nil {
 		return err
 	}
+	if err := c.nextSecond(); err != nil {
+		return err
+	}
 	again, err := c.try(nil)
 	if again == nil || err != nil {
 		return err
@@ -185,6 +188,20 @@ func (c *inquiry) odd(first *trial) error {
 	return nil
 }
 
+// nextSecond waits until the machine's clock shows another second: what changes with the second would else be the same, or
+// not, by chance.
+func (c *inquiry) nextSecond() error {
+	now := time.Now()
+	wait := time.NewTimer(now.Truncate(time.Second).Add(time.Second).Sub(now))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+}
+
 // unsteady judges a stage whose result changed though nothing was: by the clock, when it no longer does once that stands
 // still; else by chance. other is nil when it was one factor that made a difference only now and then.
 func (c *inquiry) unsteady(first, other *trial) error {
@@ -213,7 +230,12 @@ func (c *inquiry) clocked() bool {
 func (c *inquiry) standStill() (*trial, error) {
 	c.frozen = true
 	var first *trial
-	for range sure {
+	for n := range sure {
+		if n == sure-1 {
+			if err := c.nextSecond(); err != nil {
+				return nil, err
+			}
+		}
 		t, err := c.try(nil)
 		if t == nil || err != nil {
 			return nil, err
@@ -358,7 +380,7 @@ func (c *inquiry) dependsOn(found [][]factor, changed *trial) {
 	c.verdict.Reason = "the result is another one when this is changed: " + strings.Join(names, ", ")
 	c.show(nil, changed)
 	if changed.failure != nil {
-		c.verdict.Reason += fmt.Sprintf("; with everything changed the attempt fails: %s", changed.failure.Reason)
+		c.verdict.Reason += "; with everything changed the attempt fails: " + changed.failure.Reason
 	}
 }
 
