@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -96,6 +97,7 @@ func Run(ctx context.Context, r *events.Run, o Options) (*Report, error) {
 		return nil, err
 	}
 	v := &trials{o: &o, scratch: o.Scratch}
+	defer sweepClock(time.Now().Truncate(time.Second))
 	report := &Report{Run: r.ID, Stages: make([]*Stage, len(targets))}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
