@@ -52,6 +52,7 @@ func leaks() []leak {
 		reading(depends("stamp", "mtime", "stat -c %Y \"$APOLLO_IN_DATA\" > out"), "data", fromData),
 		reading(depends("newest", "mtime", "ls -t \"$APOLLO_IN_PARTS\" > out"), "part", fromParts),
 		reading(depends("listing", "order", "ls -U \"$APOLLO_IN_PARTS\" > out"), "part", fromParts),
+		reading(depends("tree-listing", "order", "ls -U \"$APOLLO_IN_TREE\" > out"), "tree", "inputs: {tree: \"${{ stages.tree.outputs.out }}\"}"),
 		reading(depends("upstream-order", "order", "ls -U \"$(dirname \"$APOLLO_IN_A\")/..\" > out"), "data, second",
 			"inputs: {a: \"${{ stages.data.outputs.out }}\", b: \"${{ stages.second.outputs.out }}\"}"),
 		chance("pid", "echo $$ > out"),
@@ -102,6 +103,7 @@ func TestVerifyCatchesEveryLeak(t *testing.T) {
 	fmt.Fprintf(&definition, "name: leaks\nparams:\n  notes: {type: string, default: %s}\n  parts: {type: array, items: {type: string}, default: [x, y, z, w]}\nstages:\n", notes)
 	definition.WriteString("  data: {run: 'printf \"c\\nb\\na\\n\" > out', outputs: {out: {path: out}}}\n")
 	definition.WriteString("  part: {foreach: params.parts, run: 'echo \"$APOLLO_ITEM\" > out', outputs: {out: {path: out}}}\n")
+	definition.WriteString("  tree: {run: 'mkdir -p tree/below; touch tree/a tree/b tree/below/c', outputs: {out: {path: tree/}}}\n")
 	for _, l := range leaks() {
 		definition.WriteString(l.yaml())
 	}
@@ -122,7 +124,7 @@ func TestVerifyCatchesEveryLeak(t *testing.T) {
 	for _, l := range leaks() {
 		checkLeak(t, &l, of[l.name])
 	}
-	for _, pure := range []string{"data", "part"} {
+	for _, pure := range []string{"data", "part", "tree"} {
 		if of[pure].Verdict != "reproduced" {
 			t.Errorf("%s: %+v", pure, of[pure])
 		}

@@ -42,10 +42,11 @@ func (p *Perturbation) modified(number int, logical time.Time) time.Time {
 
 // Rebuilt is what an attempt would depend on if it began now.
 type Rebuilt struct {
-	Pins       []byte // canonical; its digest is the stage key
-	Definition []byte // canonical; named by Pins
-	Described  bool   // the executor has said what it would start; else the tool chain is known only once it has run
-	Files      map[string][]events.Digest
+	Pins       []byte                     // canonical; its digest is the stage key
+	Definition []byte                     // canonical; named by Pins
+	Described  bool                       // the executor has said what it would start; else the tool chain is known only once it has run
+	Files      map[string][]events.Digest // artifacts that the inputs are, by role
+	Listed     int                        // names that the stage finds when it lists its inputs; a directory counts as two
 }
 
 // Rebuild gives what an attempt would depend on now, without beginning it, and the artifacts that its inputs are, by role.
@@ -80,6 +81,13 @@ func (s *Steps) Rebuild(ctx context.Context, a *Attempt) (*Rebuilt, *events.Fail
 		for _, f := range append([]*file{from.file}, from.list...) {
 			if f != nil && f.inline == nil {
 				r.Files[role] = append(r.Files[role], f.digest)
+			}
+			switch {
+			case f == nil:
+			case f.dir():
+				r.Listed += 2
+			default:
+				r.Listed++
 			}
 		}
 	}

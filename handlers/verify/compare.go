@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
@@ -51,7 +52,7 @@ func (v *trials) normalised(ctx context.Context, t *target, results []events.Res
 	all := slices.Clone(results)
 	for i := range all {
 		r := &all[i]
-		if slices.Contains(t.ignore(), r.Role) {
+		if slices.Contains(t.ignore(), r.Role) || strings.HasSuffix(r.Name, "/") { // a directory has no single content
 			continue
 		}
 		made, known := t.filtered[r.Digest]
@@ -86,7 +87,7 @@ func (v *trials) filter(ctx context.Context, t *target, r *events.Result, from A
 	if len(r.Value) > 0 {
 		err = root.WriteFile("output", r.Value, 0o400)
 	} else {
-		err = from.CopyTo(ctx, r.Digest, root, "output")
+		err = from.Place(ctx, r.Digest, root, "output", artifacts.Placing{})
 	}
 	if err != nil {
 		return made, err
@@ -123,11 +124,4 @@ func digestOf(r io.Reader) (d events.Digest, err error) {
 		h.Sum(d[:0])
 	}
 	return d, err
-}
-
-// Artifacts is what is read of a store of artifacts.
-type Artifacts interface {
-	CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error
-	Get(d events.Digest) (*artifacts.Reader, error)
-	Has(d events.Digest) bool
 }

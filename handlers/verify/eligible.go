@@ -55,23 +55,27 @@ func safe(with json.RawMessage) bool {
 
 // missing says what of the recorded attempt cannot be had any more: empty when its pins can be rebuilt. files is how many
 // files its inputs are.
-func (t *target) missing(ctx context.Context, v *trials) (why string, files int) {
+func (t *target) missing(ctx context.Context, v *trials) (why string, listed int) {
+	for i := range t.stage.Inputs {
+		if in := &t.stage.Inputs[i]; in.File != "" && t.attempt.Given[in.Role].Digest.IsZero() {
+			return fmt.Sprintf("what the input %s was is not recorded", in.Role), 0
+		}
+	}
 	rebuilt, failure := v.steps().Rebuild(ctx, t.attempt)
 	if failure != nil {
 		return failure.Reason, 0
 	}
 	for role, list := range rebuilt.Files {
-		files += len(list)
 		for _, d := range list {
 			if !v.o.Artifacts.Has(d) {
-				return fmt.Sprintf("the artifact %s of the input %s is not there", d, role), files
+				return fmt.Sprintf("the artifact %s of the input %s is not there", d, role), rebuilt.Listed
 			}
 		}
 	}
 	if !rebuilt.Described {
-		return "", files // the first execution tells
+		return "", rebuilt.Listed // the first execution tells
 	}
-	return t.changed(v, rebuilt.Pins, rebuilt.Definition), files
+	return t.changed(v, rebuilt.Pins, rebuilt.Definition), rebuilt.Listed
 }
 
 // changed says in what pins differ from those of the recorded attempt; empty when they do not, or when it has none.
@@ -81,12 +85,9 @@ func (t *target) changed(v *trials, pins, definition []byte) string {
 	if key.IsZero() || len(pins) == 0 || events.DigestOf(pins) == key {
 		return ""
 	}
-	before := []byte(last.Pinned)
-	if !last.PinnedAt.IsZero() {
-		var err error
-		if before, err = content(v.o.Artifacts, last.PinnedAt); err != nil {
-			return fmt.Sprintf("the pins of the attempt, %s, are not there", last.PinnedAt)
-		}
+	before := pinsOf(last, v.o.Artifacts)
+	if before == nil {
+		return fmt.Sprintf("the pins of the attempt, %s, are not there", last.PinnedAt)
 	}
 	var was, is events.Pins
 	if json.Unmarshal(before, &was) != nil || json.Unmarshal(pins, &is) != nil {

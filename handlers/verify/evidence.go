@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
 func newHash() hash.Hash { return sha256.New() }
@@ -143,8 +144,8 @@ func (c *inquiry) keep(t *trial) {
 	c.verdict.Kept = dir
 }
 
-func keepResult(c *inquiry, t *trial, dir string, r *events.Result) error {
-	root, err := os.OpenRoot(dir)
+func keepResult(c *inquiry, t *trial, to string, r *events.Result) error {
+	root, err := os.OpenRoot(to)
 	if err != nil {
 		return err
 	}
@@ -153,9 +154,10 @@ func keepResult(c *inquiry, t *trial, dir string, r *events.Result) error {
 	if r.Name != "" {
 		name += "-" + strings.TrimLeft(r.Name, ".")
 	}
-	_ = root.Remove(name) // of an earlier verification
+	_ = root.RemoveAll(strings.TrimSuffix(name, "/")) // of an earlier verification
 	if len(r.Value) > 0 {
 		return root.WriteFile(name+".json", r.Value, 0o600)
 	}
-	return t.store.CopyTo(c.ctx, r.Digest, root, name)
+	name, dir := strings.TrimSuffix(name, "/"), strings.HasSuffix(name, "/")
+	return t.store.Place(c.ctx, r.Digest, root, name, artifacts.Placing{Dir: dir})
 }

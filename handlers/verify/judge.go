@@ -397,5 +397,5 @@ func (c *inquiry) definition(t *trial, pins []byte) []byte {
 // steps are those of the recorded attempt, to say what it would depend on now.
 func (v *trials) steps() *stage.Steps {
 	return &stage.Steps{Executors: v.o.Executors, WorkDir: v.scratch, LogDir: v.scratch, Secrets: v.o.Secrets, Logger: v.o.Logger, PinKey: v.o.PinKey,
-		Artifacts: overlay{nil, v.o.Artifacts}}
+		Artifacts: &overlay{recorded: v.o.Artifacts}}
 }

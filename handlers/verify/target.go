@@ -67,10 +67,37 @@ func gather(r *events.Run, o *Options) ([]*target, error) {
 				results: s.Last.Outputs, took: time.Duration(s.Ended - s.Started)}
 			t.attempt = stage.Gather(r, i, from, s.Started)
 			t.attempt.Number, t.attempt.Token = s.Last.Attempt, s.Last.Token
+			t.attempt.Given = given(s.Last, o.Artifacts)
 			list = append(list, t)
 		}
 	}
 	return list, nil
+}
+
+// given is what the recorded attempt was given, by role: an input from the machine is not taken from there again. What the
+// pins do not say shows when the pins are rebuilt.
+func given(last *events.Data, from Artifacts) map[string]events.PinnedInput {
+	var pins events.Pins
+	if json.Unmarshal(pinsOf(last, from), &pins) != nil {
+		return nil
+	}
+	all := make(map[string]events.PinnedInput, len(pins.Inputs))
+	for _, in := range pins.Inputs {
+		all[in.Role] = in
+	}
+	return all
+}
+
+// pinsOf gives an attempt's pins document, nil when it has none or it is gone.
+func pinsOf(last *events.Data, from Artifacts) []byte {
+	if last.PinnedAt.IsZero() {
+		return last.Pinned
+	}
+	b, err := content(from, last.PinnedAt)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 // recorded reads what attempts were given from the folded run. It implements stage.Recorded.

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/handlers/stage"
-	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
@@ -68,7 +66,7 @@ func (v *trials) run(ctx context.Context, t *target, with []factor, round int, f
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("make a work directory: %w", err)
 	}
-	steps := &stage.Steps{Artifacts: overlay{made.store, v.o.Artifacts}, Executors: v.o.Executors, WorkDir: work, LogDir: filepath.Join(made.dir, "logs"),
+	steps := &stage.Steps{Artifacts: &overlay{Store: made.store, recorded: v.o.Artifacts, reversed: c.reversed}, Executors: v.o.Executors, WorkDir: work, LogDir: filepath.Join(made.dir, "logs"),
 		Secrets: v.o.Secrets, Logger: v.o.Logger, PinKey: v.o.PinKey}
 	outcome := steps.Run(ctx, &a)
 	if err := context.Cause(ctx); err != nil {
@@ -134,30 +132,6 @@ func (t *trial) outcome(opened bool) ([]events.Result, *events.Failure) {
 		return t.results, nil
 	}
 	return t.results, t.failure
-}
-
-// overlay reads artifacts of the run and keeps what an execution makes apart from them.
-type overlay struct {
-	*artifacts.Store
-	recorded Artifacts
-}
-
-// CopyTo implements stage.Artifacts.
-func (o overlay) CopyTo(ctx context.Context, d events.Digest, root *os.Root, name string) error {
-	err := o.recorded.CopyTo(ctx, d, root, name)
-	if errors.Is(err, storage.ErrNotFound) {
-		return o.Store.CopyTo(ctx, d, root, name)
-	}
-	return err
-}
-
-// Get implements stage.Artifacts.
-func (o overlay) Get(d events.Digest) (*artifacts.Reader, error) {
-	r, err := o.recorded.Get(d)
-	if errors.Is(err, storage.ErrNotFound) {
-		return o.Store.Get(d)
-	}
-	return r, err
 }
 
 // load keeps the machine busy while anybody wants that.
