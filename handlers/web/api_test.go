@@ -199,7 +199,7 @@ func TestOpenAPI(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(doc.OpenAPI, "3.1") || len(doc.Paths) != 10 {
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || len(doc.Paths) != 11 {
 		t.Errorf("OpenAPI %s with %d paths: %s", doc.OpenAPI, len(doc.Paths), body)
 	}
 }
