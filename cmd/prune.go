@@ -42,7 +42,7 @@ func (a *app) pruneCommand() *cobra.Command {
 func parseAge(text string) (time.Duration, error) {
 	if number, days := strings.CutSuffix(text, "d"); days {
 		n, err := strconv.ParseUint(number, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err //nolint:gosec // 16 bits
+		return time.Duration(n) * 24 * time.Hour, err
 	}
 	return time.ParseDuration(text)
 }

@@ -77,7 +77,7 @@ func writeFile(path string, size int64, seed byte) error {
 	}
 	block := make([]byte, 1<<20)
 	for i := range block {
-		block[i] = byte(i*i>>8) ^ seed | 1
+		block[i] = byte(i%251) ^ seed | 1
 	}
 	for n := int64(0); n < size && err == nil; n += int64(len(block)) {
 		block[0]++

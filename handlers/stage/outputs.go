@@ -80,10 +80,11 @@ func (o *output) take(ctx context.Context, out *os.Root) (bool, *events.Failure)
 	if out != nil {
 		info, err = out.Lstat(filepath.Clean(o.Path))
 	}
-	kind, actual := "file", ""
+	kind := "file"
 	if o.dir() {
 		kind = "directory"
 	}
+	var actual string
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && o.Optional:
 		return false, nil

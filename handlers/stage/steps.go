@@ -21,10 +21,20 @@ import (
 
 // Artifacts is what the steps need of the store of artifacts.
 type Artifacts interface {
+	ArtifactWriter
+	ArtifactReader
+}
+
+// ArtifactWriter takes in what is kept of an attempt.
+type ArtifactWriter interface {
 	Put(ctx context.Context, r io.Reader) (artifacts.Info, error)
 	PutFile(ctx context.Context, root *os.Root, name string) (artifacts.Info, error)
 	PutDir(ctx context.Context, root *os.Root, name string) (artifacts.DirInfo, error)
 	CopyDir(ctx context.Context, root *os.Root, name string) (artifacts.DirInfo, error)
+}
+
+// ArtifactReader gives attempts what was kept before.
+type ArtifactReader interface {
 	Place(ctx context.Context, d events.Digest, root *os.Root, name string, p artifacts.Placing) error
 	Restore(ctx context.Context, d events.Digest, p artifacts.Placing) error
 	Get(d events.Digest) (*artifacts.Reader, error)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,8 +94,8 @@ func (s *Store) link(ctx context.Context, d events.Digest, root *os.Root, name s
 		return false, err
 	}
 	_, blob := place(d)
-	if err := across(s.blobs, blob, root, name, func(from int, old string, to int, new string) error {
-		return unix.Linkat(from, old, to, new, 0)
+	if err := across(s.blobs, blob, root, name, func(from int, blob string, to int, target string) error {
+		return unix.Linkat(from, blob, to, target, 0)
 	}); err != nil {
 		return false, linkless(err)
 	}
@@ -181,11 +182,11 @@ func (s *Store) placeDir(ctx context.Context, d events.Digest, root *os.Root, na
 			return fmt.Errorf("%q: %w", e.Path, err)
 		}
 	}
-	for i := len(dirs) - 1; i >= 0; i-- { // from within: making an entry moves the time of its directory
+	for _, name := range slices.Backward(dirs) { // from within: making an entry moves the time of its directory
 		if !p.Time.IsZero() {
-			err = dir.Chtimes(dirs[i], p.Time, p.Time)
+			err = dir.Chtimes(name, p.Time, p.Time)
 		}
-		if err = errors.Join(err, dir.Chmod(dirs[i], 0o500)); err != nil {
+		if err = errors.Join(err, dir.Chmod(name, 0o500)); err != nil {
 			return err
 		}
 	}

@@ -132,7 +132,7 @@ func (s *Store) putManifest(ctx context.Context, m *Manifest) (DirInfo, error) {
 	}
 	var of DirInfo
 	of.Digest = info.Digest
-	of.Files, of.Info.Size = m.Size()
+	of.Files, of.Size = m.Size()
 	return of, nil
 }
 

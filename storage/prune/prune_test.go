@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,7 +29,6 @@ type world struct {
 	store *sqlite.Store
 	files *artifacts.Store
 	m     storetest.Maker
-	n     int
 	runs  []*run
 	loose map[events.Digest]bool // of deliveries that became no run
 }
@@ -214,9 +214,11 @@ func TestPruneKeepsWhatIsNeeded(t *testing.T) {
 		base = t.TempDir()
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(base, "")
-		if err != nil {
+		n++
+		dir := filepath.Join(base, strconv.Itoa(n))
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			rt.Fatal(err)
 		}
 		w := newWorld(rt, dir)
