@@ -45,7 +45,7 @@ func TestOldExportsStayReadable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer file.Close() //nolint:errcheck // read only
+			defer file.Close()
 			if err := f.Verify(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func (s *site) control(method, path string, body []byte) (int, string) {
 		if err != nil {
 			return nil, err
 		}
-		defer dir.Close() //nolint:errcheck // a directory
+		defer dir.Close()
 		return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/apollo.sock", dir.Fd()))
 	}
 	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://apollo"+path, bytes.NewReader(body))

@@ -141,8 +141,7 @@ func (n *node) ImportBundle(ctx context.Context, name, actor string, from io.Rea
 		return nil, &web.ErrStatus{Status: http.StatusUnprocessableEntity, Err: err}
 	}
 	done, err := n.takeIn(ctx, f, name, events.Digest(h.Sum(nil)), actor)
-	var refused *exitError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*exitError](err); refused {
 		err = &web.ErrStatus{Status: http.StatusConflict, Err: err}
 	}
 	return done, err

@@ -59,7 +59,7 @@ func TestStepOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer terminal.Close() //nolint:errcheck // the program is gone
+	defer terminal.Close()
 	shown := new(safeBuffer)
 	read := make(chan struct{})
 	go func() {

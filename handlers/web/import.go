@@ -47,19 +47,18 @@ func (o Options) importBundle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(done) // who asked is gone
+	_ = json.NewEncoder(w).Encode(done) //nolint:errchkjson // who asked is gone
 }
 
 // refuse answers as huma does (RFC 9457).
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
-	var e huma.StatusError
-	if errors.As(err, &e) {
+	if e, known := errors.AsType[huma.StatusError](err); known {
 		status = e.GetStatus()
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(err) // as above
+	_ = json.NewEncoder(w).Encode(err) //nolint:errchkjson // as above
 }
 
 // baseName keeps the last part of a file's name, at most 200 bytes.

@@ -62,12 +62,12 @@ func TestEventsComeBack(t *testing.T) {
 	f := s.Begin(g, plan, s.ID())
 	f.Finish()
 	s.commit(f.Take())
-	b, m := s.export(f.Run.ID)
+	b, m := s.export(f.ID)
 	file := open(t, b)
 	for _, after := range []uint64{0, 1, 999, 1000, 1001, 2500, m.Runs[0].Events - 1, m.Runs[0].Events, m.Runs[0].Events + 5} {
 		for _, limit := range []int{1, 7, 1200} {
-			want, err := s.store.Events(t.Context(), f.Run.ID, after, limit)
-			got, err2 := file.Events(t.Context(), f.Run.ID, after, limit)
+			want, err := s.store.Events(t.Context(), f.ID, after, limit)
+			got, err2 := file.Events(t.Context(), f.ID, after, limit)
 			if err != nil || err2 != nil || len(got) != len(want) {
 				t.Fatalf("after %d: %d events, want %d; %v, %v", after, len(got), len(want), err, err2)
 			}
@@ -187,7 +187,7 @@ func (s *shop) trade2(t *testing.T) events.ID {
 	f := s.Begin(g, plan, events.ID{})
 	f.Finish()
 	s.commit(f.Take())
-	return f.Run.ID
+	return f.ID
 }
 
 func TestARunThatGoesOn(t *testing.T) {
@@ -197,7 +197,7 @@ func TestARunThatGoesOn(t *testing.T) {
 	f := from.Begin(g, plan, from.ID())
 	f.Decide()
 	from.commit(f.Take())
-	b, m := from.export(f.Run.ID)
+	b, m := from.export(f.ID)
 	if m.Ended() {
 		t.Error("it has not ended")
 	}

@@ -286,8 +286,67 @@ func TestFewLinesAskForLittle(t *testing.T) {
 	batch := f.Take()
 	batch.Stages = nil
 	s.commit(batch)
-	b, _ := s.export(f.Run.ID)
+	b, _ := s.export(f.ID)
 	refused(t, b, "E_BUNDLE_SIZE: events.jsonl:4")
+}
+
+// TestEveryByteCounts turns one byte over after the other: the file is refused, or that byte is none of what is carried, as a
+// time in a header of the container.
+func TestEveryByteCounts(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	g, plan := storetest.Plan("p", 1)
+	f := s.Begin(g, plan, s.ID())
+	f.Finish()
+	s.commit(f.Take())
+	good, m := s.export(f.ID)
+	want := contentOf(t, open(t, good), m)
+	accepted := 0
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x20
+		file, err := bundle.Open(bytes.NewReader(bad), int64(len(bad)))
+		if err == nil {
+			err = file.Verify(t.Context())
+		}
+		if err != nil {
+			mustBeError(t, err)
+			continue
+		}
+		accepted++
+		if got := contentOf(t, file, file.Manifest); got != want {
+			t.Fatalf("byte %d was changed, and with it what is carried:\n%s\nnot\n%s", i, got, want)
+		}
+	}
+	if accepted > len(good)/5 {
+		t.Errorf("%d of %d changes were accepted", accepted, len(good))
+	}
+}
+
+// contentOf gives everything that a file carries as text.
+func contentOf(t *testing.T, f *bundle.File, m *bundle.Manifest) string {
+	t.Helper()
+	var all strings.Builder
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Write(b)
+	for i := range m.Runs {
+		log, err := f.Events(t.Context(), m.Runs[i].Run, 0, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range log {
+			all.Write(log[k].AppendCanonical(nil))
+		}
+		plan, err := f.Plan(t.Context(), m.Runs[i].Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(plan)
+	}
+	return all.String()
 }
 
 // FuzzFile: no bytes make the reader panic or go on for ever, and what it accepts it can read to the end.
@@ -297,7 +356,7 @@ func FuzzFile(f *testing.F) {
 	flow := s.Begin(g, plan, s.ID())
 	flow.Finish()
 	s.commit(flow.Take())
-	small, _ := s.export(flow.Run.ID)
+	small, _ := s.export(flow.ID)
 	f.Add(small)
 	f.Add(small[:len(small)-10])
 	all := unpack(f, small)
@@ -335,8 +394,7 @@ func FuzzFile(f *testing.F) {
 
 func mustBeError(t *testing.T, err error) {
 	t.Helper()
-	var e *bundle.Error
-	if !errors.As(err, &e) {
+	if _, is := errors.AsType[*bundle.Error](err); !is {
 		t.Errorf("not an error of the file: %v", err)
 	}
 }

@@ -55,7 +55,7 @@ func (f *File) index() error {
 			}
 			length, err := skipLine(r)
 			if err != nil {
-				return wrongLine(CodeEvent, s.line+int(n), hintDamage, "%v", err) //nolint:gosec // as above
+				return wrongLine(CodeEvent, s.line+int(n), hintDamage, "%v", err)
 			}
 			at += length
 		}
@@ -102,7 +102,7 @@ func (f *File) Events(ctx context.Context, id events.ID, after uint64, limit int
 			return nil, err
 		}
 	}
-	lines := make([][]byte, min(s.events-after, uint64(max(0, limit)))) //nolint:gosec // not negative
+	lines := make([][]byte, min(s.events-after, uint64(max(0, limit))))
 	for i := range lines {
 		line, err := readLine(r)
 		if err == nil {
@@ -140,7 +140,7 @@ func (f *File) parse(s *stream, id events.ID, after uint64, lines [][]byte) ([]s
 	readers.Wait()
 	log := make([]storage.Sealed, len(all))
 	for i := range all {
-		if err := f.check(s, id, after+uint64(i)+1, &all[i]); err != nil { //nolint:gosec // an index
+		if err := f.check(s, id, after+uint64(i)+1, &all[i]); err != nil {
 			return nil, err
 		}
 		log[i] = all[i].sealed
@@ -188,7 +188,7 @@ func (f *File) count(line int, e *events.Event) error {
 		return nil
 	}
 	f.counted = line
-	f.instances += uint64(e.Data.Count) //nolint:gosec // checked above
+	f.instances += uint64(e.Data.Count)
 	if most := 10*f.Manifest.Log.Lines + events.MaxItems; f.instances > most {
 		return wrongLine(CodeSize, line, hintAgain, "its foreach stages have more than %d instances, and the log only %d lines", most, f.Manifest.Log.Lines)
 	}

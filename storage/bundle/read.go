@@ -101,11 +101,11 @@ func (f *File) takeEntries(entries []*zip.File, size int64) error {
 		if e.Method != zip.Store {
 			return wrong(CodeFormat, e.Name, "pack it again without compression, as zip -0 does", "it is compressed")
 		}
-		if lower := strings.ToLower(e.Name); folded[lower] {
+		lower := strings.ToLower(e.Name)
+		if folded[lower] {
 			return wrong(CodeEntry, e.Name, hintAgain, "it is there twice")
-		} else {
-			folded[lower] = true
 		}
+		folded[lower] = true
 		f.entries[e.Name] = e
 	}
 	return disjoint(entries)

@@ -108,7 +108,7 @@ func (s *shop) trade() *sample {
 	}})
 	f := s.Begin(g, plan, x.delivery)
 	f.Decide()
-	x.main = f.Run.ID
+	x.main = f.ID
 	listed := have("a file of the directory", "in the tree")
 	tree := have("manifest", `{"entries":[{"path":"x","digest":"`+listed.String()+`"}]}`)
 	x.lost = events.DigestOf([]byte("nobody has it"))
@@ -129,7 +129,7 @@ func (s *shop) trade() *sample {
 	cg, cplan := storetest.Plan("small", 1)
 	child := s.Begin(cg, cplan, s.ID())
 	child.Finish()
-	x.child = child.Run.ID
+	x.child = child.ID
 	complete(f, events.Data{PinnedAt: at, Evidence: x.lost, Pins: []events.Pair{{Name: "run", Value: x.child.String()}}})
 	s.commit(delivered, child.Take(), f.Take())
 	return x

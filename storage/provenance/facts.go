@@ -164,17 +164,20 @@ func (f *facts) readDocuments() error {
 			continue
 		}
 		a.key = a.data.StageKey()
-		document, err := []byte(a.data.Pinned), error(nil)
+		document := []byte(a.data.Pinned)
 		if len(document) == 0 {
+			var err error
 			if document, err = f.artifact(a.data.PinnedAt); err != nil {
 				return err
 			}
 		}
 		if pins := new(events.Pins); len(document) > 0 && json.Unmarshal(document, pins) == nil {
 			a.pins, a.inputs = pins, pins.Inputs
-			if a.tools, err = f.toolchain(pins.Definition, definitions); err != nil {
+			tools, err := f.toolchain(pins.Definition, definitions)
+			if err != nil {
 				return err
 			}
+			a.tools = tools
 		} else {
 			a.inputs = f.declared(a)
 		}

@@ -93,7 +93,7 @@ func record(t *testing.T, pinned bool) *history {
 			t.Fatal(batch)
 		}
 	}
-	h.run = f.Run.ID
+	h.run = f.ID
 	return h
 }
 
@@ -362,7 +362,7 @@ func TestRefusals(t *testing.T) {
 	if err := h.store.Commit(f.Take()); err != nil {
 		t.Fatal(err)
 	}
-	o := bundle.Options{Run: f.Run.ID}
+	o := bundle.Options{Run: f.ID}
 	if _, err := provenance.Statement(t.Context(), io.Discard, h.store, h.files, o); !errors.Is(err, provenance.ErrNotEnded) {
 		t.Errorf("a run that goes on: %v", err)
 	}
