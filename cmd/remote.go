@@ -99,7 +99,7 @@ func (r *remote) Approvals(ctx context.Context, p storage.Page) (all []web.Appro
 	return all, r.call(ctx, http.MethodGet, "/approvals?"+query.Encode(), nil, &all)
 }
 
-// RecordVerification implements web.Steering.
+// RecordVerification implements web.Verifications.
 func (r *remote) RecordVerification(ctx context.Context, run events.ID, _ web.By, v web.Verification) error {
 	return r.call(ctx, http.MethodPost, "/runs/"+run.String()+"/verifications", v, nil)
 }

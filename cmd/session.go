@@ -20,6 +20,7 @@ import (
 type session interface {
 	StartRun(ctx context.Context, r web.StartRequest) (trigger.Receipt, error)
 	web.Steering
+	web.Verifications
 	reader() *sqlite.Store
 	wait(ctx context.Context) error // returns when the log may have grown
 	leave(ctx context.Context) error

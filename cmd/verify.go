@@ -123,7 +123,7 @@ func (a *app) verifyRun(ctx context.Context, id events.ID, w *verifying) (report
 			return err
 		}
 		o := verify.Options{Logger: zerolog.New(a.err).Level(zerolog.ErrorLevel), Stages: w.stages, Factors: w.factors, Times: w.times, Jobs: w.jobs,
-			Network: w.network, Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Host: verify.Look(),
+			Network: w.network, Secrets: func(ref string) (string, error) { return firstOf(a.secrets(dir)(ref)) }, Host: verify.Look(ctx),
 			Delivery: func(ctx context.Context, id events.ID) (*events.Data, error) { return deliveryOf(ctx, s, id) }}
 		if w.keep {
 			o.Keep = filepath.Join(dir, "verify", id.String())
@@ -213,7 +213,7 @@ func tally(r *verify.Report) string {
 
 var verdicts = []string{verify.Reproduced, verify.Nondeterministic, verify.DependsOn, verify.NotVerifiable, verify.Skipped}
 
-// RecordVerification implements web.Steering.
+// RecordVerification implements web.Verifications.
 func (n *node) RecordVerification(ctx context.Context, run events.ID, by web.By, v web.Verification) error {
 	keep := func(content []byte) (d events.Digest, err error) {
 		if len(content) == 0 {

@@ -17,7 +17,7 @@ func sweepClock(since time.Time) {
 		found, _ := filepath.Glob(prefix + "*") // the pattern is right
 		for _, path := range found {
 			pid, err := strconv.Atoi(strings.TrimPrefix(path, prefix))
-			if err != nil || unix.Kill(pid, 0) != unix.ESRCH { //nolint:errorlint // an Errno as it is
+			if err != nil || unix.Kill(pid, 0) != unix.ESRCH {
 				continue
 			}
 			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && !info.ModTime().Before(since) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -31,45 +32,43 @@ const (
 	maxEvidence = 16 << 10  // bytes
 )
 
-// show puts into the verdict what differs: between the recorded result and a trial, or between two trials.
-func (c *inquiry) show(first, other *trial) {
+// show puts into the verdict what differs: one of the trials beside the recorded result, the last that is not like it.
+func (c *inquiry) show(list ...*trial) {
 	s, t := c.verdict, c.target
-	if other == nil {
-		other, first = first, nil
-	}
-	before, from, failed := t.stand.Last.Outputs, c.o.Artifacts, (*events.Failure)(nil)
-	if first != nil && other != nil {
-		if role, same := t.same(first, other); !same && s.Role == "" {
-			s.Role = role
+	for _, again := range slices.Backward(list) {
+		if again == nil || again.store == nil {
+			continue
 		}
-	}
-	if role, same := t.recorded(other); same { // the other one is like the record: show the first beside it
-		if first == nil {
+		role, same := t.recorded(again)
+		if same {
+			continue
+		}
+		s.Role = role
+		expected, actual := resultOf(t.stand.Last.Outputs, role), resultOf(again.data.Outputs, role)
+		if _, failed := again.outcome(t.opened); failed != nil {
+			s.Expected, s.Actual, s.Evidence = "completed", "failed: "+string(failed.Class), clip([]byte(failed.Reason+"\n"))
 			return
 		}
-		other = first
-	} else if s.Role = role; role == "" && other.failure == nil {
+		s.Expected, s.Actual = digestText(expected), digestText(actual)
+		if expected != nil && actual != nil {
+			s.Evidence = c.between(expected, again, actual)
+		}
+		c.keep(again)
 		return
 	}
-	after, failed := other.outcome(t.opened)
-	expected, actual := resultOf(before, s.Role), resultOf(after, s.Role)
-	s.Expected, s.Actual = digestText(expected), digestText(actual)
-	if failed != nil {
-		s.Actual = "failed: " + string(failed.Class)
-		s.Evidence = clip([]byte(failed.Reason + "\n"))
-		return
+}
+
+// between says what differs inside an output; nothing when one of them cannot be read any more.
+func (c *inquiry) between(recorded *events.Result, again *trial, result *events.Result) []byte {
+	a, err := head(c.o.Artifacts, recorded)
+	if err != nil {
+		return nil
 	}
-	raw := resultOf(other.data.Outputs, s.Role)
-	if expected == nil || raw == nil {
-		return
+	b, err := head(again.store, result)
+	if err != nil {
+		return nil
 	}
-	s.Actual = digestText(raw)
-	a, errA := head(from, expected)
-	b, errB := head(other.store, raw)
-	if errA == nil && errB == nil {
-		s.Evidence = clip(difference(a, b))
-	}
-	c.keep(other)
+	return clip(difference(a, b))
 }
 
 func resultOf(list []events.Result, role string) *events.Result {

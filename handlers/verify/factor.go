@@ -97,10 +97,8 @@ func processes(s *subject, _ *Host) fit {
 // variables is for a condition that variables carry: a stage that declares one of them has said what it is.
 func variables(names ...string) func(s *subject, h *Host) fit {
 	return func(s *subject, _ *Host) fit {
-		for _, name := range names {
-			if s.declares(name) {
-				return pointless
-			}
+		if slices.ContainsFunc(names, s.declares) {
+			return pointless
 		}
 		if s.kind == "task" || s.kind == "http" {
 			return unable

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,9 +26,9 @@ type Host struct {
 }
 
 // Look finds out what can be changed here.
-func Look() *Host {
+func Look(ctx context.Context) *Host {
 	isolation := executor.Isolated()
-	h := &Host{CPUs: allowedCPUs(), Zones: zones(), Locales: locales(), Landlock: isolation.Landlock > 0, Filters: isolation.Filters}
+	h := &Host{CPUs: allowedCPUs(), Zones: zones(), Locales: locales(ctx), Landlock: isolation.Landlock > 0, Filters: isolation.Filters}
 	h.Hostname, _ = os.Hostname()
 	return h
 }
@@ -59,8 +60,8 @@ func zones() (list []string) {
 
 // locales gives one installed locale with rules of its own where there is one, and the plain one, with which a character is
 // a byte.
-func locales() []string {
-	installed, err := exec.Command("locale", "-a").Output()
+func locales(ctx context.Context) []string {
+	installed, err := exec.CommandContext(ctx, "locale", "-a").Output()
 	if err != nil {
 		return []string{"C"}
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -42,8 +43,14 @@ func (v *trials) judge(ctx context.Context, t *target, chosen []factor) (*Stage,
 	c := &inquiry{trials: v, ctx: ctx, target: t, verdict: s}
 	c.choose(chosen, files)
 	defer c.end()
-	return s, c.inquire()
+	if err := c.inquire(); !errors.Is(err, errSettled) {
+		return s, err
+	}
+	return s, nil
 }
+
+// errSettled ends an inquiry that cannot go on: the verdict says why.
+var errSettled = errors.New("the verdict is given")
 
 // inquiry is the search for what a stage's result depends on.
 type inquiry struct {
@@ -74,8 +81,7 @@ func (c *inquiry) choose(chosen []factor, files int) {
 
 func (c *inquiry) end() { drop(c.kept...) }
 
-// try executes the stage with the factors changed. A trial is nil when the stage cannot be verified, which the verdict says
-// then.
+// try executes the stage with the factors changed. It gives errSettled when the stage cannot be verified.
 func (c *inquiry) try(with []factor) (*trial, error) {
 	t, err := c.run(c.ctx, c.target, with, c.round, c.frozen)
 	if err != nil {
@@ -96,7 +102,7 @@ func (c *inquiry) try(with []factor) (*trial, error) {
 	default:
 		c.verdict.Verdict, c.verdict.Reason = NotVerifiable, why
 	}
-	return nil, nil
+	return nil, errSettled
 }
 
 // impossible says why a trial proves nothing: the machine could not carry it out, or it was not the recorded attempt.
@@ -118,7 +124,7 @@ func (c *inquiry) impossible(t *trial) string {
 func (c *inquiry) inquire() error {
 	for c.round = range max(1, c.o.Times) {
 		t, err := c.try(c.active)
-		if t == nil || err != nil {
+		if err != nil {
 			return err
 		}
 		c.verdict.Isolation = t.data.Isolation
@@ -135,14 +141,14 @@ func (c *inquiry) inquire() error {
 // explain finds out why a trial with everything changed has another result than the recorded one.
 func (c *inquiry) explain(changed *trial) error {
 	first, err := c.try(nil)
-	if first == nil || err != nil {
+	if err != nil {
 		return err
 	}
 	if err := c.nextSecond(); err != nil {
 		return err
 	}
 	again, err := c.try(nil)
-	if again == nil || err != nil {
+	if err != nil {
 		return err
 	}
 	_, likeRecord := c.target.recorded(first)
@@ -157,10 +163,10 @@ func (c *inquiry) explain(changed *trial) error {
 		return c.odd(first)
 	}
 	found, err := c.search(c.active)
-	if err != nil || c.verdict.Verdict != "" {
+	if err != nil {
 		return err
 	}
-	if found, again, err = c.confirm(found); err != nil || c.verdict.Verdict != "" {
+	if found, again, err = c.confirm(found); err != nil {
 		return err
 	}
 	if again != nil || len(found) == 0 {
@@ -174,7 +180,7 @@ func (c *inquiry) explain(changed *trial) error {
 func (c *inquiry) odd(first *trial) error {
 	for range odd {
 		t, err := c.try(nil)
-		if t == nil || err != nil {
+		if err != nil {
 			return err
 		}
 		if _, same := c.target.same(first, t); !same {
@@ -184,7 +190,7 @@ func (c *inquiry) odd(first *trial) error {
 	}
 	c.verdict.Verdict = Nondeterministic
 	c.verdict.Reason = "the result is the same each time now, and not the recorded one: something that is not pinned has changed since"
-	c.show(nil, first)
+	c.show(first)
 	return nil
 }
 
@@ -207,11 +213,11 @@ func (c *inquiry) nextSecond() error {
 func (c *inquiry) unsteady(first, other *trial) error {
 	c.verdict.Finding = c.verdict.Finding || other != nil
 	if c.clocked() {
-		still, err := c.standStill()
-		if err != nil || c.verdict.Verdict != "" {
+		still, steady, err := c.standStill()
+		if err != nil {
 			return err
 		}
-		if still != nil {
+		if steady {
 			return c.underStillClock(still, first, other)
 		}
 	}
@@ -226,19 +232,20 @@ func (c *inquiry) clocked() bool {
 	return slices.ContainsFunc(c.active, func(f factor) bool { return f.name == "time" }) && !slices.Contains(c.verdict.Unable, "time")
 }
 
-// standStill executes the stage under a clock that stands still, and gives the result when it is always the same.
-func (c *inquiry) standStill() (*trial, error) {
+// standStill executes the stage under a clock that stands still, and reports whether the result is always the same. When it
+// is, the clock goes on standing still.
+func (c *inquiry) standStill() (first *trial, steady bool, err error) {
 	c.frozen = true
-	var first *trial
 	for n := range sure {
 		if n == sure-1 {
-			if err := c.nextSecond(); err != nil {
-				return nil, err
-			}
+			err = c.nextSecond()
 		}
-		t, err := c.try(nil)
-		if t == nil || err != nil {
-			return nil, err
+		var t *trial
+		if err == nil {
+			t, err = c.try(nil)
+		}
+		if err != nil {
+			return nil, false, err
 		}
 		if first == nil {
 			first = t
@@ -246,12 +253,12 @@ func (c *inquiry) standStill() (*trial, error) {
 		}
 		_, same := c.target.same(first, t)
 		drop(t)
-		if !same || first.failure != nil {
+		if !same || first.failed() {
 			c.frozen = false
-			return nil, nil
+			return nil, false, nil
 		}
 	}
-	return first, nil
+	return first, true, nil
 }
 
 // underStillClock looks for what else the result depends on besides the clock.
@@ -260,16 +267,16 @@ func (c *inquiry) underStillClock(still, first, other *trial) error {
 	rest := slices.DeleteFunc(slices.Clone(c.active), func(f factor) bool { return f.name == "time" })
 	found := [][]factor{{factors()[0]}}
 	different, err := c.differs(rest)
-	if err != nil || c.verdict.Verdict != "" {
+	if err != nil {
 		return err
 	}
 	if different {
 		more, err := c.search(rest)
-		if err != nil || c.verdict.Verdict != "" {
+		if err != nil {
 			return err
 		}
 		confirmed, _, err := c.confirm(more)
-		if err != nil || c.verdict.Verdict != "" {
+		if err != nil {
 			return err
 		}
 		found = append(found, confirmed...)
@@ -287,7 +294,7 @@ func (c *inquiry) differs(with []factor) (bool, error) {
 		return false, nil
 	}
 	t, err := c.try(with)
-	if t == nil || err != nil {
+	if err != nil {
 		return false, err
 	}
 	defer drop(t)
@@ -304,14 +311,14 @@ func (c *inquiry) search(among []factor) ([][]factor, error) {
 	var found [][]factor
 	for _, half := range [][]factor{among[:len(among)/2], among[len(among)/2:]} {
 		different, err := c.differs(half)
-		if err != nil || c.verdict.Verdict != "" {
+		if err != nil {
 			return nil, err
 		}
 		if !different {
 			continue
 		}
 		more, err := c.search(half)
-		if err != nil || c.verdict.Verdict != "" {
+		if err != nil {
 			return nil, err
 		}
 		found = append(found, more...)
@@ -327,7 +334,7 @@ func (c *inquiry) together(set []factor) ([][]factor, error) {
 	for i := 0; i < len(set) && len(set) > 1; {
 		rest := slices.Delete(slices.Clone(set), i, i+1)
 		different, err := c.differs(rest)
-		if err != nil || c.verdict.Verdict != "" {
+		if err != nil {
 			return nil, err
 		}
 		if different {
@@ -344,7 +351,7 @@ func (c *inquiry) together(set []factor) ([][]factor, error) {
 func (c *inquiry) confirm(found [][]factor) (held [][]factor, unsteady *trial, err error) {
 	for range rounds {
 		plain, err := c.try(nil)
-		if plain == nil || err != nil {
+		if err != nil {
 			return nil, nil, err
 		}
 		if _, same := c.target.same(c.plain, plain); !same {
@@ -354,7 +361,7 @@ func (c *inquiry) confirm(found [][]factor) (held [][]factor, unsteady *trial, e
 		held = nil
 		for _, set := range found {
 			different, err := c.differs(set)
-			if err != nil || c.verdict.Verdict != "" {
+			if err != nil {
 				return nil, nil, err
 			}
 			if different {
@@ -378,7 +385,7 @@ func (c *inquiry) dependsOn(found [][]factor, changed *trial) {
 	}
 	c.verdict.Verdict, c.verdict.Factor = DependsOn, strings.Join(names, ",")
 	c.verdict.Reason = "the result is another one when this is changed: " + strings.Join(names, ", ")
-	c.show(nil, changed)
+	c.show(changed)
 	if changed.failure != nil {
 		c.verdict.Reason += "; with everything changed the attempt fails: " + changed.failure.Reason
 	}

@@ -83,7 +83,7 @@ func reverse(root *os.Root, name string) error {
 	slices.Sort(names) // the order in which they were made
 	slices.Reverse(names)
 	other := name + ".reversed"
-	err = errors.Join(err, root.Mkdir(other, 0o700), root.Chmod(name, 0o700)) //nolint:gosec // a directory needs its x bits
+	err = errors.Join(err, root.Mkdir(other, 0o700), root.Chmod(name, 0o700))
 	for _, entry := range names {
 		if err == nil {
 			err = moveEntry(root, path.Join(name, entry), path.Join(other, entry))
@@ -104,5 +104,5 @@ func moveEntry(root *os.Root, from, to string) error {
 	if !info.IsDir() {
 		return root.Rename(from, to)
 	}
-	return errors.Join(root.Chmod(from, 0o700), root.Rename(from, to), root.Chmod(to, info.Mode().Perm())) //nolint:gosec // as above
+	return errors.Join(root.Chmod(from, 0o700), root.Rename(from, to), root.Chmod(to, info.Mode().Perm()))
 }

@@ -126,6 +126,8 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
+func (t *trial) failed() bool { return t.failure != nil }
+
 // outcome gives the results to compare. An attempt whose gate rejected it has results too: somebody had opened the gate.
 func (t *trial) outcome(opened bool) ([]events.Result, *events.Failure) {
 	if t.failure != nil && t.failure.Class == events.GateRejected && opened {

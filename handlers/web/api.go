@@ -70,6 +70,7 @@ type Options struct {
 type Control interface {
 	StartRun(ctx context.Context, r StartRequest) (trigger.Receipt, error)
 	Steering
+	Verifications
 	Ready() bool
 }
 
@@ -98,6 +99,7 @@ func API(o Options) http.Handler {
 	huma.Register(api, huma.Operation{OperationID: "start-run", Method: http.MethodPost, Path: "/api/v1/runs", DefaultStatus: http.StatusAccepted,
 		MaxBodyBytes: maxBody, Summary: "Start a run", Description: "Returns once the run is durable."}, o.start)
 	o.registerSteering(api)
+	o.registerVerifications(api)
 	huma.Register(api, huma.Operation{OperationID: "wait", Method: http.MethodGet, Path: "/api/v1/position",
 		Summary: "Wait until the log grows", Description: "Answers once the log goes past `after`, or when the wait is over."}, o.wait)
 	huma.Register(api, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/api/v1/status", Summary: "Say who answers"},

@@ -73,8 +73,6 @@ type Steering interface {
 	RerunRun(ctx context.Context, run events.ID, r RerunRequest) (trigger.Receipt, error)
 	AnswerStage(ctx context.Context, run events.ID, at Place, a Answer) error
 	Approvals(ctx context.Context, p storage.Page) ([]Approval, error)
-	// RecordVerification adds what a verification came to to the log of the ended run.
-	RecordVerification(ctx context.Context, run events.ID, by By, v Verification) error
 }
 
 // Why is the body of a request that needs no more.
@@ -119,24 +117,8 @@ func (o Options) registerSteering(api huma.API) {
 	huma.Register(api, post("reject-stage", "/stages/{stage}/reject", "Reject a stage that waits for a person", "The stage fails with gate_rejected."), o.reject)
 	huma.Register(api, post("open-gate", "/stages/{stage}/open-gate", "Let a stage pass the gate that rejected it",
 		"Continues the failed run; the outputs that the gate rejected are the stage's. 409 when no gate has."), o.openGate)
-	verify := post("record-verification", "/verifications", "Record what a verification of an ended run came to",
-		"Whoever has executed the stages again hands in the verdicts. Returns once they are durable. 409 when the run has not ended.")
-	verify.MaxBodyBytes = maxBody
-	huma.Register(api, verify, o.verified)
 	huma.Register(api, huma.Operation{OperationID: "list-approvals", Method: http.MethodGet, Path: "/api/v1/approvals",
 		Summary: "List the stages that wait for a person", Description: "Those of runs that have not ended, the oldest run first."}, o.approvals)
-}
-
-func (o Options) verified(ctx context.Context, in *struct {
-	Run  string `path:"run" doc:"run id"`
-	Body Verification
-},
-) (*struct{}, error) {
-	id, err := runOf(in.Run)
-	if err != nil {
-		return nil, err
-	}
-	return nil, problem(o.Control.RecordVerification(ctx, id, By{Actor: Peer(ctx)}, in.Body))
 }
 
 func (o Options) cancel(ctx context.Context, in *reasoned) (*struct{}, error) {

@@ -1,5 +1,20 @@
 package web
 
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/apollo-11/apollo/events"
+)
+
+// Verifications is where what verifications came to is kept.
+type Verifications interface {
+	// RecordVerification adds the verdicts of a verification to the log of the ended run.
+	RecordVerification(ctx context.Context, run events.ID, by By, v Verification) error
+}
+
 // Verification is what executing the stages of a run again came to.
 type Verification struct {
 	Verdict   string              `json:"verdict" enum:"reproduced,differs,incomplete"`
@@ -26,4 +41,22 @@ type StageVerification struct {
 	Key       string `json:"key,omitempty" doc:"the stage key"`
 	Finding   bool   `json:"finding,omitempty" doc:"one stage key has two results"`
 	Evidence  []byte `json:"evidence,omitempty" doc:"what differs inside the output, in base64"`
+}
+
+func (o Options) registerVerifications(api huma.API) {
+	huma.Register(api, huma.Operation{OperationID: "record-verification", Method: http.MethodPost, Path: "/api/v1/runs/{run}/verifications",
+		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, Summary: "Record what a verification of an ended run came to",
+		Description: "Whoever has executed the stages again hands in the verdicts. Returns once they are durable. 409 when the run has not ended."}, o.verified)
+}
+
+func (o Options) verified(ctx context.Context, in *struct {
+	Run  string `path:"run" doc:"run id"`
+	Body Verification
+},
+) (*struct{}, error) {
+	id, err := runOf(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	return nil, problem(o.Control.RecordVerification(ctx, id, By{Actor: Peer(ctx)}, in.Body))
 }
