@@ -117,9 +117,9 @@ func (a *app) debug(ctx context.Context, p *past, f debugFlags) (open func() err
 	}
 	if in, ok := a.in.(*os.File); !ok || !isTerminal(in) || !isTerminal(a.out) {
 		a.tell("debug.no_terminal", lang.Data{"Dir": r.dir})
-		return nil, nil
+		return nil, nil //nolint:nilnil // documented: there is nothing to open
 	}
-	return func() error { return r.shell(ctx) }, nil
+	return r.shell, nil
 }
 
 // mustHaveCommand refuses stages that start nothing which a person could start.

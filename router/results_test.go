@@ -52,7 +52,7 @@ type sharing struct {
 func newSharing(t *testing.T, by map[string]body, plans ...*events.Plan) *sharing {
 	t.Helper()
 	s := &sharing{world: newWorld(t, by, plans...)}
-	s.ex = &openly{bodies: s.world.bodies}
+	s.ex = &openly{bodies: s.bodies}
 	s.change = func(o *router.Options) {
 		steps := o.Runner.(*stage.Steps)
 		steps.Executors["task"] = s.ex
@@ -358,7 +358,7 @@ func TestTakeOverStores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer files.Close() //nolint:errcheck // a directory
+	defer files.Close()
 	ex := &openly{bodies: &bodies{by: map[string]body{"a": gives(map[string]string{"n": "5"})}}}
 	var runs []events.ID
 	session := func(fresh ...bool) {
@@ -423,7 +423,7 @@ func TestTakeOverStores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // it was only read
+	defer store.Close()
 	for i, want := range []struct {
 		cached   bool
 		findings int

@@ -62,7 +62,7 @@ func (h *HTTP) ByHand(ctx context.Context, c *Call) (*Manual, *events.Failure) {
 		return nil, failure
 	}
 	if req.Body != nil {
-		defer req.Body.Close() //nolint:errcheck // it is only looked at
+		defer req.Body.Close()
 	}
 	args := []string{"curl", "--fail-with-body", "--location", "--max-redirs", strconv.Itoa(maxRedirects)}
 	if req.Method == http.MethodHead {
@@ -157,7 +157,7 @@ func (x *Container) ByHand(ctx context.Context, c *Call) (*Manual, *events.Failu
 	rest := config.Cmd
 	if len(config.Entrypoint) > 0 { // the command line takes one word; what is handed on comes before the command
 		args = append(args, "--entrypoint", config.Entrypoint[0])
-		rest = append(config.Entrypoint[1:len(config.Entrypoint):len(config.Entrypoint)], config.Cmd...)
+		rest = slices.Concat(config.Entrypoint[1:], config.Cmd)
 	}
 	return &Manual{Args: append(append(args, settings.Image), rest...)}, nil
 }

@@ -51,7 +51,7 @@ func TestHTTPByHand(t *testing.T) {
 			t.Fatalf("%s: %+v", name, failure)
 		}
 		got = request{}
-		if out, err := exec.CommandContext(t.Context(), m.Args[0], append([]string{"-sS"}, m.Args[1:]...)...).CombinedOutput(); err != nil { //nolint:gosec // curl
+		if out, err := exec.CommandContext(t.Context(), m.Args[0], append([]string{"-sS"}, m.Args[1:]...)...).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 		got.Query, want.Query = sortedQuery(got.Query), sortedQuery(want.Query)
@@ -63,7 +63,7 @@ func TestHTTPByHand(t *testing.T) {
 
 // sortedQuery makes different ways to write a query alike.
 func sortedQuery(query string) string {
-	req, err := http.NewRequest(http.MethodGet, "http://x/?"+query, nil) //nolint:noctx // never sent
+	req, err := http.NewRequest(http.MethodGet, "http://x/?"+query, nil)
 	if err != nil {
 		return query
 	}
@@ -115,7 +115,7 @@ func TestPythonIsBuiltFirst(t *testing.T) {
 	if failure != nil {
 		t.Fatalf("%+v", failure)
 	}
-	if out, err := exec.CommandContext(t.Context(), d.Path, "-c", "import greeting").CombinedOutput(); err != nil || string(out) != "hello\n" { //nolint:gosec // the environment's
+	if out, err := exec.CommandContext(t.Context(), d.Path, "-c", "import greeting").CombinedOutput(); err != nil || string(out) != "hello\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 	if built, failure := p.Built(t.Context(), pythonCall(t, map[string]any{"script": "pass"})); !built || failure != nil {

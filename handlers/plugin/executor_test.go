@@ -477,7 +477,7 @@ func TestByHand(t *testing.T) {
 	if failure != nil {
 		t.Fatalf("%+v", failure)
 	}
-	command := exec.CommandContext(t.Context(), m.Args[0], m.Args[1:]...) //nolint:gosec // the plug-in of the test
+	command := exec.CommandContext(t.Context(), m.Args[0], m.Args[1:]...)
 	command.Dir, command.Env, command.Stdin = t.TempDir(), m.Env, strings.NewReader(m.Input)
 	if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), goodResult) {
 		t.Fatalf("%v: %s", err, out)

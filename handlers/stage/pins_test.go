@@ -160,7 +160,7 @@ func TestKeyed(t *testing.T) {
 		"executor's variable":    func(p *pinnedAttempt) { p.ex.program.Env = map[string]string{"SEEDED": "0"} },
 		"executor":               func(p *pinnedAttempt) { p.Stage.Executor, p.Executors["other"] = "other", p.ex },
 		"logical time":           func(p *pinnedAttempt) { p.Logical = p.Logical.Add(time.Nanosecond) },
-		"seed":                   func(p *pinnedAttempt) { p.Attempt.Seed = 43 },
+		"seed":                   func(p *pinnedAttempt) { p.Seed = 43 },
 		"fixed clock":            func(p *pinnedAttempt) { p.Stage.Clock = "fixed" },
 		"item":                   func(p *pinnedAttempt) { p.Value = json.RawMessage(`"three"`) },
 		"number of the item":     func(p *pinnedAttempt) { p.Item = 3 },
