@@ -166,7 +166,7 @@ stages:
 			}
 		}
 	}
-	if rows := s.must("runs"); strings.Count(rows, "1 irreproducible result") != 1 {
+	if rows := s.must("runs"); strings.Count(rows, "1 finding") != 1 {
 		t.Errorf("runs says:\n%s", rows)
 	}
 	out, errs, code = s.apollo("debug", "latest", "made", "--run")
