@@ -308,6 +308,7 @@ stages:
     env: {PIDS: "` + pids + `"}
     timeout: ` + timeout + `
     grace: 300ms
+    isolation: off # what is observed may end by itself when nobody answers its calls any more
   never:
     needs: [tree]
     run: echo never

@@ -24,8 +24,8 @@ type launch struct {
 
 const bare = "bare"
 
-// isolation: an attempt of `true` in each mode beside a bare os/exec of it. All take turns, in an order that moves on, so
-// that neither a drift of the machine nor the rhythm of its scheduler favours any.
+// isolation: an attempt of `true` in each mode beside a bare os/exec of it. All take turns, in an order that moves on and
+// turns round, so that neither a drift of the machine nor the rhythm of its scheduler favours any.
 func isolation(ctx context.Context, m *meter) (err error) {
 	dir, err := filepath.Abs(m.dir())
 	if err != nil {
@@ -37,7 +37,10 @@ func isolation(ctx context.Context, m *meter) (err error) {
 	const warm = 20 // the first ones fill caches
 	for i := range warm + pick(m, 50, 600) {
 		for n := range ways {
-			l := &ways[(i+n)%len(ways)]
+			if i%2 == 1 {
+				n = len(ways) - 1 - n
+			}
+			l := &ways[(i/2+n)%len(ways)]
 			took, err := l.once(ctx, shell, filepath.Join(dir, l.mode, strconv.Itoa(i)))
 			if err != nil {
 				return err

@@ -90,16 +90,24 @@ func (a *attempt) run(p program, env []string, result *Result) *events.Failure {
 	if a.call.Timeout > 0 {
 		a.until = a.looked.Add(a.call.Timeout)
 	}
-	if a.observer.fd < 0 {
-		a.spares.refill()
-	} else { // the process waits for its first answer meanwhile
-		go a.spares.refill()
+	stocked := a.observer.fd < 0
+	if stocked {
+		a.restock()
 	}
 	for a.phase != over {
-		a.poll()
+		if asked := a.poll(); !stocked && !asked { // while it loads its program the process waits for answers
+			a.restock()
+			stocked = true
+		}
 		a.advance(time.Now())
 	}
 	return a.finish(result)
+}
+
+// restock makes ready what the next attempt would wait for.
+func (a *attempt) restock() {
+	a.spares.refill()
+	a.own.replace()
 }
 
 // start opens what the attempt needs and starts its process.
@@ -159,8 +167,8 @@ func (a *attempt) release() {
 	}
 }
 
-// poll waits until something happens or is due, and takes in what the stage wrote.
-func (a *attempt) poll() {
+// poll waits until something happens or is due, and takes in what the stage wrote. asked says that a call was answered.
+func (a *attempt) poll() (asked bool) {
 	fds := [...]unix.PollFd{
 		{Fd: int32(a.streams[0].fd), Events: unix.POLLIN}, //nolint:gosec // a descriptor is an int32 to the kernel
 		{Fd: int32(a.streams[1].fd), Events: unix.POLLIN}, //nolint:gosec // a descriptor is an int32 to the kernel
@@ -178,9 +186,9 @@ func (a *attempt) poll() {
 	}
 	ready, err := unix.Poll(fds[:], a.timeout(time.Now()))
 	if err != nil || ready == 0 {
-		return
+		return false
 	}
-	if fds[6].Revents&unix.POLLIN != 0 {
+	if asked = fds[6].Revents&unix.POLLIN != 0; asked {
 		a.observer.serve(a.buf)
 	}
 	for i := range a.streams {
@@ -200,6 +208,7 @@ func (a *attempt) poll() {
 	if fds[5].Revents != 0 {
 		a.talk.send()
 	}
+	return asked
 }
 
 // timeout is how long poll may sleep, in milliseconds.

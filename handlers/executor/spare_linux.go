@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -22,7 +23,55 @@ type spares struct {
 	mu    sync.Mutex
 	made  int
 	dirs  []string
+	works []string // work directories with the writable ones in them
 	fifos []fifo
+}
+
+// spareWorks is how many work directories are kept ready.
+const spareWorks = 4
+
+// takeWork puts a whole work directory into place, unless there is one already.
+func (s *spares) takeWork(path string) bool {
+	s.mu.Lock()
+	last := len(s.works) - 1
+	if last < 0 {
+		s.mu.Unlock()
+		return false
+	}
+	work := s.works[last]
+	s.works = s.works[:last]
+	s.mu.Unlock()
+	err := unix.Renameat2(unix.AT_FDCWD, work, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.ENOENT) && s.mkdirAll(filepath.Dir(path)) == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, work, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.works = append(s.works, work)
+		s.mu.Unlock()
+	}
+	return err == nil
+}
+
+// giveWork takes a work directory out of the tree as a whole, when nothing is in it but the empty directories.
+func (s *spares) giveWork(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.root == "" || len(s.works) >= 2*spareWorks || !untouched(path, writableDirs...) {
+		return false
+	}
+	for _, name := range writableDirs {
+		if !untouched(filepath.Join(path, name)) {
+			return false
+		}
+	}
+	s.made++
+	work := filepath.Join(s.root, "work."+strconv.Itoa(s.made))
+	if unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, work, unix.RENAME_NOREPLACE) != nil {
+		return false
+	}
+	s.works = append(s.works, work)
+	return true
 }
 
 // mkdirAll makes a directory and those above it that are missing, for the engine's user only.
@@ -103,8 +152,9 @@ func (s *spares) giveDir(path string) {
 	}
 }
 
-// untouched reports whether a directory is as mkdir made it: empty, for the owner only, without attributes.
-func untouched(path string) bool {
+// untouched reports whether a directory is as mkdir made it: for the owner only, without attributes, and empty but for
+// some names.
+func untouched(path string, but ...string) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
@@ -118,12 +168,12 @@ func untouched(path string) bool {
 		return false
 	}
 	var buf [1024]byte
-	return holdsNothing(fd, buf[:])
+	return holdsNothing(fd, buf[:], but...)
 }
 
 // holdsNothing reads a directory to its end: when a signal comes, as the runtime sends them all the time, the kernel gives
 // what it has read so far, which may be no more than the directory itself and the one above.
-func holdsNothing(fd int, buf []byte) bool {
+func holdsNothing(fd int, buf []byte, but ...string) bool {
 	for {
 		switch n, err := unix.ReadDirent(fd, buf); {
 		case errors.Is(err, unix.EINTR):
@@ -132,8 +182,11 @@ func holdsNothing(fd int, buf []byte) bool {
 		case n == 0:
 			return true
 		default:
-			if _, entries, _ := unix.ParseDirent(buf[:n], -1, nil); entries > 0 {
-				return false
+			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+			for _, name := range names {
+				if !slices.Contains(but, name) {
+					return false
+				}
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/apollo-11/apollo/events"
@@ -63,7 +62,7 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 	if err := becomeSubreaper(); err != nil {
 		return result, systemFailure("become a subreaper", err), false
 	}
-	if err := s.makeDirs(c.Dir, writableDirs...); err != nil {
+	if err := s.makeDirs(c.Dir); err != nil {
 		return result, systemFailure("make the work directory", err), false
 	}
 	fifo, err := s.spares.takeFIFO(c.Dir)
@@ -77,9 +76,7 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 	a.letGo()
 	s.spares.giveFIFO(fifo, a.clean)
 	if a.clean { // else a stray process might still write there
-		for _, name := range append(slices.Clone(writableDirs), ".") {
-			s.spares.giveDir(filepath.Join(c.Dir, name))
-		}
+		s.giveBack(c.Dir)
 	}
 	return result, failure, a.exited && a.stopped == nil && len(a.stuck) == 0
 }
@@ -88,12 +85,26 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 // what it says of itself.
 var writableDirs = []string{"out", "tmp", "state"}
 
-// makeDirs makes directories below the work directory, and that one when it is missing.
-func (s *supervisor) makeDirs(dir string, names ...string) error {
+// giveBack takes what an attempt left empty out of its work directory, and that one too when nothing else is in it.
+func (s *supervisor) giveBack(dir string) {
+	if s.spares.giveWork(dir) {
+		return
+	}
+	for _, name := range writableDirs {
+		s.spares.giveDir(filepath.Join(dir, name))
+	}
+	s.spares.giveDir(dir)
+}
+
+// makeDirs makes the writable directories, and the work directory when it is missing.
+func (s *supervisor) makeDirs(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%q is not an absolute path", dir)
 	}
-	for _, name := range names {
+	if s.spares.takeWork(dir) {
+		return nil
+	}
+	for _, name := range writableDirs {
 		if err := s.spares.mkdirAll(filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ type thread struct{ over chan struct{} }
 func newThread(do func()) *thread {
 	t := &thread{over: make(chan struct{})}
 	done := make(chan struct{})
-	go func() {}() // has the runtime find another thread for the caller meanwhile: this one is used up
 	go t.live(do, done)
 	<-done
 	return t
@@ -43,6 +42,13 @@ func (t *thread) give(do func(), done chan<- struct{}) {
 	do()
 	close(done)
 	<-t.over
+}
+
+// replace has the runtime make another thread, unless one is idle, before the next attempt waits for it.
+func (t *thread) replace() {
+	if t != nil {
+		go func() {}()
+	}
 }
 
 // end lets the thread go. It may be called on none.
