@@ -119,13 +119,13 @@ func aboveOf(p events.Pair) events.Pair {
 var toleratedPaths = []string{"/run/systemd/userdb", "/run/nscd", "/run/sssd", "/run/dbus", "/run/systemd", "/run/avahi-daemon", "/var/lib/sss", "/var/run/nscd",
 	"/var/cache/nscd", "/var/db/nscd", "/var/lib/extrausers", "/sys/fs/selinux", "/sys/kernel/security"}
 
-func tolerated(real string) bool {
+func tolerated(name string) bool {
 	for _, dir := range toleratedPaths {
-		if rest, ok := strings.CutPrefix(real, dir); ok && (rest == "" || rest[0] == '/') {
+		if rest, ok := strings.CutPrefix(name, dir); ok && (rest == "" || rest[0] == '/') {
 			return true
 		}
 	}
-	return strings.HasPrefix(real, "/tmp/hsperfdata_") || strings.HasPrefix(real, "/tmp/.java_pid")
+	return strings.HasPrefix(name, "/tmp/hsperfdata_") || strings.HasPrefix(name, "/tmp/.java_pid")
 }
 
 // Declare gives the lines of YAML that declare the accesses, to be pasted into the stage. What a stage writes has to be

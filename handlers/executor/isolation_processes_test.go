@@ -128,7 +128,7 @@ func TestWhoeverNeedsTheNetworkIsTold(t *testing.T) {
 // TestLocalSocketsOfOthersAreOutOfReach, by a name in the file system and by an abstract one; its own are not.
 func TestLocalSocketsOfOthersAreOutOfReach(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "s") // a short name
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // an address of a socket takes only a short name
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,7 @@ func isolatedCall(tb testing.TB, script string) (c *Call, dir string) {
 	}
 	c = newCall(tb, script)
 	c.Isolation, c.Network = "enforce", "none"
+	c.Stage = fmt.Sprintf("isolated-%d", serial.Add(1)) // no two attempts at once have the same mark
 	dir = tb.TempDir()
 	c.Env = map[string]string{"OUTSIDE": dir}
 	if err := os.WriteFile(filepath.Join(dir, "data.csv"), []byte("secret\n"), 0o644); err != nil {

@@ -24,7 +24,7 @@ type program struct {
 }
 
 // write makes the file that the program reads.
-func (p *program) write() error {
+func (p program) write() error {
 	if p.file == "" {
 		return nil
 	}

@@ -173,20 +173,20 @@ func interpreterOf(file string) string {
 }
 
 // use notes what is not declared, and reports whether it is.
-func (o *observer) use(kind, real string) bool {
+func (o *observer) use(kind, name string) bool {
 	writes := kind == "write"
-	if real == "" || allows(systemGrants(), real, writes) || allows(o.grants, real, writes) || writes && ofProcess(real) {
+	if name == "" || allows(systemGrants(), name, writes) || allows(o.grants, name, writes) || writes && ofProcess(name) {
 		return true
 	}
-	if !tolerated(real) {
-		o.hear(kind, real, !o.how.enforce)
+	if !tolerated(name) {
+		o.hear(kind, name, !o.how.enforce)
 	}
 	return false
 }
 
-func allows(list []grant, real string, writes bool) bool {
+func allows(list []grant, name string, writes bool) bool {
 	for i := range list {
-		if (list[i].writes || !writes) && list[i].holds(real) {
+		if (list[i].writes || !writes) && list[i].holds(name) {
 			return true
 		}
 	}
@@ -195,8 +195,8 @@ func allows(list []grant, real string, writes bool) bool {
 
 // ofProcess reports whether a path belongs to a process in /proc. A process may say something of itself to the kernel;
 // Landlock refuses it, and programs do not mind.
-func ofProcess(real string) bool {
-	rest, ok := strings.CutPrefix(real, "/proc/")
+func ofProcess(name string) bool {
+	rest, ok := strings.CutPrefix(name, "/proc/")
 	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9'
 }
 
@@ -334,8 +334,8 @@ func (o *observer) text(at uint64) ([]byte, bool) {
 		if !ok {
 			return nil, false
 		}
-		if end := bytes.IndexByte(b, 0); end >= 0 {
-			return b[:end], true
+		if text, _, ended := bytes.Cut(b, []byte{0}); ended {
+			return text, true
 		}
 	}
 	return nil, false

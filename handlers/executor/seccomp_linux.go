@@ -62,7 +62,7 @@ func newFilter(k filterKind, gate uint64) filter {
 		a.jump(unix.BPF_JEQ, uint32(gate), "exec, upper half", "ask") //nolint:gosec // the lower half
 		a.mark("exec, upper half")
 		a.load(seenFrom + 4)
-		a.jump(unix.BPF_JEQ, uint32(gate>>32), "allow", "ask") //nolint:gosec // the upper half
+		a.jump(unix.BPF_JEQ, uint32(gate>>32), "allow", "ask")
 	}
 	a.verdict("ask", unix.SECCOMP_RET_USER_NOTIF)
 	a.verdict("refuse", unix.SECCOMP_RET_ERRNO|uint32(unix.EACCES))
@@ -116,7 +116,7 @@ func (i *Isolation) install(k filterKind) (listener int, err error) {
 
 func setFilter(program filter, flags uintptr) (int, error) {
 	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some dozens
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&p)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&p))) //nolint:gosec // the call has no other form
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return -1, errno
@@ -146,7 +146,7 @@ type reply struct {
 func (n *notification) receive(fd int) error {
 	*n = notification{} // the kernel insists
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n)))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(n))) //nolint:gosec // as above
 		if errno == unix.EINTR {
 			continue
 		}
@@ -163,7 +163,7 @@ func (n *notification) answer(fd int, refused unix.Errno) error {
 	if refused != 0 {
 		r.err, r.flags = -int32(refused), 0 //nolint:gosec // a small number
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r))) //nolint:gosec // as above
 	if errno != 0 {
 		return errno
 	}
