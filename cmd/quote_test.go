@@ -21,7 +21,7 @@ func TestQuote(t *testing.T) {
 			}
 			want += p
 		}
-		c := exec.Command("/bin/sh", "-c", "printf %s x "+q.quote(word)) //nolint:noctx // what is tested
+		c := exec.Command("/bin/sh", "-c", "printf %s x "+q.quote(word))
 		c.Env = []string{`TOKEN=it's "secret" $x`}
 		out, err := c.Output()
 		if err != nil || string(out) != "x"+want {

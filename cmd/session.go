@@ -16,11 +16,16 @@ import (
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
+// control is what can be done to runs.
+type control interface {
+	web.Steering
+	web.Verifications
+}
+
 // session is a way to an engine: one of this process, or that of the process that holds the data directory.
 type session interface {
 	StartRun(ctx context.Context, r web.StartRequest) (trigger.Receipt, error)
-	web.Steering
-	web.Verifications
+	control
 	reader() *sqlite.Store
 	wait(ctx context.Context) error // returns when the log may have grown
 	leave(ctx context.Context) error

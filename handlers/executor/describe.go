@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"debug/elf"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,9 +60,7 @@ func mergedEnv(declared, own map[string]string) map[string]string {
 	}
 	all := make(map[string]string, len(declared)+len(own))
 	for _, some := range []map[string]string{declared, own} {
-		for name, value := range some {
-			all[name] = value
-		}
+		maps.Copy(all, some)
 	}
 	return all
 }

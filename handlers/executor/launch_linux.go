@@ -31,7 +31,7 @@ func (p program) write() error {
 	return writeFile(p.file, p.text)
 }
 
-func (p *program) files() map[string]string {
+func (p program) files() map[string]string {
 	if p.file == "" {
 		return nil
 	}

@@ -115,7 +115,7 @@ func (i *Isolation) install(k filterKind) (listener int, err error) {
 }
 
 func setFilter(program filter, flags uintptr) (int, error) {
-	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some dozens
+	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}                                              //nolint:gosec // some dozens
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&p))) //nolint:gosec // the call has no other form
 	runtime.KeepAlive(program)
 	if errno != 0 {
