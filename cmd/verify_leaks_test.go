@@ -165,7 +165,7 @@ func checkProofs(t *testing.T, s *site) {
 		Reproduced, Machines             int
 	}
 	shown := decode[struct {
-		Findings int
+		Findings []struct{ Stage string }
 		Verified *proof
 		Stages   []struct {
 			Stage    string
@@ -173,8 +173,8 @@ func checkProofs(t *testing.T, s *site) {
 			Verified *proof
 		}
 	}](t, s.must("show", "latest", "-o", "json"))
-	if shown.Verified == nil || shown.Verified.Verdict != "differs" || shown.Verified.Factor != "time" || shown.Findings < 10 {
-		t.Errorf("the run is shown with %+v and %d findings", shown.Verified, shown.Findings)
+	if shown.Verified == nil || shown.Verified.Verdict != "differs" || shown.Verified.Factor != "time" || len(shown.Findings) < 10 {
+		t.Errorf("the run is shown with %+v and %d findings", shown.Verified, len(shown.Findings))
 	}
 	for _, st := range shown.Stages {
 		switch st.Stage {
