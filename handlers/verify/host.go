@@ -2,10 +2,12 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -93,10 +95,11 @@ func preference(name string) int {
 // programs may be run, as a directory there lists files in the order in which they were made; else below fallback.
 func Scratch(fallback string, need int64) (dir string, ordered bool, err error) {
 	const memory = "/dev/shm"
+	sweepScratch(memory)
 	var fs unix.Statfs_t
 	if unix.Statfs(memory, &fs) == nil && fs.Type == unix.TMPFS_MAGIC && fs.Flags&unix.ST_NOEXEC == 0 &&
 		int64(fs.Bavail)*fs.Bsize/2 >= need { //nolint:gosec // sizes of a file system
-		if dir, err = os.MkdirTemp(memory, "apollo-verify-"); err == nil {
+		if dir, err = os.MkdirTemp(memory, fmt.Sprintf("%s%d-", scratchPrefix, os.Getpid())); err == nil {
 			return dir, true, nil
 		}
 	}
@@ -105,6 +108,21 @@ func Scratch(fallback string, need int64) (dir string, ordered bool, err error) 
 	}
 	dir, err = os.MkdirTemp(fallback, "verify-")
 	return dir, unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC, err
+}
+
+const scratchPrefix = "apollo-verify-"
+
+// sweepScratch removes the directories of verifications that were killed: their names say which process made them.
+func sweepScratch(memory string) {
+	found, _ := filepath.Glob(filepath.Join(memory, scratchPrefix+"*")) // the pattern is right
+	for _, dir := range found {
+		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), scratchPrefix), "-")
+		pid, err := strconv.Atoi(text)
+		var st unix.Stat_t
+		if err == nil && unix.Kill(pid, 0) == unix.ESRCH && unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Geteuid() {
+			_ = os.RemoveAll(dir) // what cannot be removed is tried again by the next one
+		}
+	}
 }
 
 // Room gives how many bytes the executions of a run's stages may need at once, so many stages at a time.

@@ -112,18 +112,25 @@ func drop(list ...*trial) {
 	}
 }
 
-// removeAll removes a directory, also when there are read-only directories in it.
-func removeAll(dir string) error {
-	if err := os.RemoveAll(dir); err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) //nolint:gosec // a directory needs its x bits
+// removeAll removes a directory, also when there are read-only directories in it. What an ended process was about to make
+// there a moment ago is removed at the next try.
+func removeAll(dir string) (err error) {
+	const tries, pause = 20, 25 * time.Millisecond
+	for n := range tries {
+		if n > 0 {
+			<-time.After(pause)
 		}
-		return nil
-	})
-	return os.RemoveAll(dir)
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				_ = os.Chmod(path, 0o700) //nolint:gosec // a directory needs its x bits
+			}
+			return nil
+		})
+	}
+	return err
 }
 
 func (t *trial) failed() bool { return t.failure != nil }
