@@ -78,7 +78,7 @@ func prune(ctx context.Context, log Log, to Writer, files Artifacts, o Options) 
 	if err := m.everything(ctx); err != nil {
 		return r, err
 	}
-	p := &pruning{Options: o, mark: m, to: to, claimed: map[events.Digest]bool{}}
+	p := &pruning{Options: o, mark: m, to: to}
 	for _, id := range m.family.doomed {
 		if err := p.run(ctx, id); err != nil {
 			return r, fmt.Errorf("run %s: %w", id, err)
@@ -109,7 +109,7 @@ type pruning struct {
 	Options
 	mark    *mark
 	to      Writer
-	claimed map[events.Digest]bool // by a run before
+	claimed map[events.Digest]bool // by the present run
 	pruned  []Pruned
 	batch   storage.Batch
 }
@@ -117,8 +117,9 @@ type pruning struct {
 // maxBatch is how many runs are pruned in one commit.
 const maxBatch = 200
 
-// run finds what a run has for itself. One that has nothing is left as it is.
+// run finds what a run loses, alone or with others that are pruned too. One that loses nothing is left as it is.
 func (p *pruning) run(ctx context.Context, id events.ID) error {
+	p.claimed = map[events.Digest]bool{}
 	var folded *events.Run
 	own := Pruned{Run: id}
 	err := each(ctx, p.mark.log, id, func(e *storage.Sealed) (err error) {

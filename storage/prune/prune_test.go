@@ -251,11 +251,10 @@ func (w *world) prune(before int64, crash int) {
 		}
 	}
 	gone := map[*run]bool{}
-	claimed := map[events.Digest]bool{}
 	for _, r := range w.runs {
 		for d := range r.needs {
-			if !kept[r] && r.Pruned == 0 && there[d] && !needed[d] && !claimed[d] {
-				gone[r], claimed[d] = true, true
+			if !kept[r] && r.Pruned == 0 && there[d] && !needed[d] {
+				gone[r] = true
 			}
 		}
 	}
