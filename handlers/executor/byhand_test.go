@@ -22,11 +22,11 @@ func TestHTTPByHand(t *testing.T) {
 	type request struct {
 		Method, Query, Body, User, Token, Key, Kind, Extra string
 	}
-	var got request
+	seen := make(chan request, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		user, password, _ := r.BasicAuth()
-		got = request{r.Method, r.URL.RawQuery, string(body), user + ":" + password, r.Header.Get("X-Token"), r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), r.Header.Get("X-Extra")}
+		seen <- request{r.Method, r.URL.RawQuery, string(body), user + ":" + password, r.Header.Get("X-Token"), r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), r.Header.Get("X-Extra")}
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "body")
@@ -45,15 +45,15 @@ func TestHTTPByHand(t *testing.T) {
 		if _, failure := h.Execute(t.Context(), c); failure != nil {
 			t.Fatalf("%s: %+v", name, failure)
 		}
-		want := got
+		want := <-seen
 		m, failure := h.ByHand(t.Context(), c)
 		if failure != nil {
 			t.Fatalf("%s: %+v", name, failure)
 		}
-		got = request{}
 		if out, err := exec.CommandContext(t.Context(), m.Args[0], append([]string{"-sS"}, m.Args[1:]...)...).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", name, err, out)
+			t.Fatalf("%s: %v: %s", name, err, out)
 		}
+		got := <-seen
 		got.Query, want.Query = sortedQuery(got.Query), sortedQuery(want.Query)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: curl makes another request than the executor (-executor +curl):\n%s\n%q", name, diff, m.Args)
