@@ -57,7 +57,7 @@ func leaks() []leak {
 			"inputs: {a: \"${{ stages.data.outputs.out }}\", b: \"${{ stages.second.outputs.out }}\"}"),
 		chance("pid", "echo $$ > out"),
 		chance("random", "head -c 8 /dev/urandom | od -An -tx1 > out"),
-		chance("race", "for w in a b; do (for i in $(seq 3000); do echo $w; done >> out) & done; wait"),
+		chance("race", "for w in a b; do (for i in $(seq 60000); do echo $w; done >> out) & done; wait"),
 		chance("uptime", "cut -d' ' -f1 /proc/uptime > out"),
 		chance("temporary-name", "basename \"$(mktemp)\" > out"),
 		chance("hash-order", "python3 -c 'print({chr(c) * 3 for c in range(65, 90)})' > out"),
