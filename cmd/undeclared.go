@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/apollo-11/apollo/cmd/lang"
-	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/handlers/executor"
 )
 
@@ -19,7 +18,7 @@ func (a *app) undeclaredLines(v *view) []string {
 		if d == nil || said[name] { // one instance of many speaks for all
 			continue
 		}
-		found := usedOf(d.Accesses)
+		found := d.Accesses
 		if len(found) == 0 {
 			continue
 		}
@@ -44,13 +43,3 @@ func (a *app) undeclaredLines(v *view) []string {
 
 // maxShownAccesses is how many accesses of a stage are shown to people; the JSON has all that were recorded.
 const maxShownAccesses = 10
-
-// usedOf leaves out what a stage left behind in its own directory, which is no access.
-func usedOf(all []events.Pair) (used []events.Pair) {
-	for _, p := range all {
-		if p.Name != "leave" {
-			used = append(used, p)
-		}
-	}
-	return used
-}

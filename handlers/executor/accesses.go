@@ -131,7 +131,7 @@ func tolerated(name string) bool {
 // Declare gives the lines of YAML that declare the accesses, to be pasted into the stage. What a stage writes has to be
 // written into its own directory besides, and is left out here.
 func Declare(found []events.Pair) []string {
-	var trees, files []string
+	var trees, files, left []string
 	network := false
 	for _, p := range found {
 		if p.Name == "execute" && strings.HasPrefix(p.Value, "/") {
@@ -143,6 +143,10 @@ func Declare(found []events.Pair) []string {
 		switch {
 		case p.Name == "connect":
 			network = true
+		case p.Name == "leave":
+			if own, is := strings.CutPrefix(p.Value, "out/"); is && !strings.HasPrefix(own, "...") {
+				left = append(left, own)
+			}
 		case p.Name != "read" && p.Name != "list" || !strings.HasPrefix(name, "/") || below(trees, name):
 		case ofProgram(name):
 			trees = addTree(trees, programTree(name))
@@ -152,7 +156,10 @@ func Declare(found []events.Pair) []string {
 	}
 	var lines []string
 	if files = slices.DeleteFunc(files, func(f string) bool { return below(trees, f) }); len(files) > 0 {
-		lines = append(lines, "inputs: {"+strings.Join(inputsOf(files), ", ")+"}")
+		lines = append(lines, "inputs: {"+strings.Join(withRoles(files, "file"), ", ")+"}")
+	}
+	if len(left) > 0 {
+		lines = append(lines, "outputs: {"+strings.Join(withRoles(left, "path"), ", ")+"}")
 	}
 	if len(trees) > 0 {
 		slices.Sort(trees)
@@ -213,8 +220,8 @@ func wide(dir string) bool {
 	return depth < 2 || depth < 3 && strings.HasPrefix(dir, "/home/")
 }
 
-// inputsOf gives each file a role after its name.
-func inputsOf(files []string) []string {
+// withRoles gives each file a role after its name; key is where its path stands.
+func withRoles(files []string, key string) []string {
 	slices.Sort(files)
 	taken := map[string]bool{}
 	list := make([]string, 0, len(files))
@@ -224,7 +231,7 @@ func inputsOf(files []string) []string {
 			role = fmt.Sprintf("%s_%d", roleOf(file), n)
 		}
 		taken[role] = true
-		list = append(list, role+": {file: "+yamlText(file)+"}")
+		list = append(list, role+": {"+key+": "+yamlText(file)+"}")
 	}
 	return list
 }

@@ -217,7 +217,9 @@ func TestDeclare(t *testing.T) {
 		"network":                {[]events.Pair{{Name: "connect", Value: "10.0.0.1:443"}, {Name: "connect", Value: "tcp"}}, []string{"network: allow"}},
 		"writes are not inputs":  {[]events.Pair{{Name: "write", Value: "/data/x"}}, nil},
 		"no words of YAML":       {[]events.Pair{{Name: "read", Value: "/data/null"}, {Name: "read", Value: "/data/2026.csv"}}, []string{"inputs: {file_2026: {file: /data/2026.csv}, file_null: {file: /data/null}}"}},
-		"more":                   {[]events.Pair{{Name: "read", Value: "/data/many/"}, {Name: "more", Value: "7"}}, []string{"inputs: {many: {file: /data/many}}"}},
+		"left behind": {[]events.Pair{{Name: "leave", Value: "out/a.csv"}, {Name: "leave", Value: "out/parts/"}, {Name: "leave", Value: "out/... and 7 more"}},
+			[]string{"outputs: {a: {path: a.csv}, parts: {path: parts/}}"}},
+		"more": {[]events.Pair{{Name: "read", Value: "/data/many/"}, {Name: "more", Value: "7"}}, []string{"inputs: {many: {file: /data/many}}"}},
 	} {
 		if diff := cmp.Diff(test.want, Declare(test.found)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -72,6 +72,9 @@ func (w *work) takeIn(ctx context.Context, s *Steps, in *events.Input) (source, 
 		if given.Kind == "directory" {
 			f.name += "/"
 		}
+		if s.still(ctx, in.File, given.Digest) { // the stage may read it there too, as it may have done
+			w.call.Readable = append(slices.Clip(w.call.Readable), in.File)
+		}
 		return source{file: f}, nil
 	}
 	w.call.Readable = append(slices.Clip(w.call.Readable), in.File)
@@ -95,6 +98,23 @@ func (w *work) takeIn(ctx context.Context, s *Steps, in *events.Input) (source, 
 	}
 	w.machine = append(w.machine, t)
 	return source{file: f}, nil
+}
+
+// still reports whether a file or directory of the machine has the content that was recorded of it.
+func (s *Steps) still(ctx context.Context, path string, recorded events.Digest) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	now := stampOf(info)
+	if known, is := s.seen.get(path, now); is && info.Mode().IsRegular() {
+		return known.Digest == recorded
+	}
+	d, err := hashPath(ctx, path)
+	if err == nil && info.Mode().IsRegular() {
+		s.seen.put(path, machineFile{now, artifacts.Info{Digest: d, Size: now.size}})
+	}
+	return err == nil && d == recorded
 }
 
 // notTaken says why an input could not be read from the machine.

@@ -153,7 +153,7 @@ func (c *inquiry) explain(changed *trial) error {
 	}
 	_, likeRecord := c.target.recorded(first)
 	_, steady := c.target.same(first, again)
-	c.verdict.Finding = !steady || !likeRecord
+	c.verdict.Finding = (!steady || !likeRecord) && first.failure == nil && again.failure == nil // a failure is no result
 	c.plain = first
 	if !steady {
 		return c.unsteady(first, again)
@@ -187,6 +187,13 @@ func (c *inquiry) odd(first *trial) error {
 			return c.unsteady(first, t)
 		}
 		drop(t)
+	}
+	if f := first.failure; f != nil && f.Class == events.UndeclaredAccess {
+		c.verdict.Verdict, c.verdict.Factor = DependsOn, "undeclared"
+		c.show(first)
+		c.verdict.Reason = "what it reads beside its inputs is not there as it was: " + f.Actual
+		c.verdict.Evidence = clip([]byte(c.verdict.Reason + "\n"))
+		return nil
 	}
 	c.verdict.Verdict = Nondeterministic
 	c.verdict.Reason = "the result is the same each time now, and not the recorded one: something that is not pinned has changed since"
