@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -277,6 +278,14 @@ func (d *demo) report(ctx context.Context) error {
 			if result.Verdict != "same" {
 				wrong++
 			}
+		}
+		d.title("demo.verified")
+		ids := make([]events.ID, len(runs))
+		for i := range runs {
+			ids[i] = runs[i].ID
+		}
+		if err := d.verifyRuns(ctx, ids, &verifying{times: 1, jobs: max(1, runtime.NumCPU())}); err != nil {
+			return err
 		}
 		if err := d.results(ctx, s, runs); err != nil {
 			return err
