@@ -25,10 +25,11 @@ func TestOldExportsStayReadable(t *testing.T) {
 		events    uint64
 		artifacts int
 	}{
-		"v1-chain.apollo":   {"completed", 1, 10, 2},
-		"v1-foreach.apollo": {"completed", 4, 32, 3},
-		"v1-pinned.apollo":  {"completed", 1, 8, 7},
-		"v1-retries.apollo": {"failed", 1, 15, 4},
+		"v1-chain.apollo":    {"completed", 1, 10, 2},
+		"v1-foreach.apollo":  {"completed", 4, 32, 3},
+		"v1-pinned.apollo":   {"completed", 1, 8, 7},
+		"v1-retries.apollo":  {"failed", 1, 15, 4},
+		"v1-verified.apollo": {"completed", 1, 11, 7},
 	}
 	found, err := filepath.Glob("testdata/exports/*.apollo")
 	if err != nil || len(found) < len(want) {

@@ -10,12 +10,13 @@ import (
 
 // Pins is everything that the result of one attempt may depend on. Its canonical form is its JSON as Encode writes it
 // (struct order, sorted map keys, nothing that is zero); the SHA-256 of that is the stage key. It is kept in the event
-// that ends the attempt (Data.Pinned), so that the hash chain covers it. What does not change from run to run stands in a
+// that ends the attempt (Data.Pinned), so that the hash chain covers it. What stages and runs have in common stands in a
 // document of its own, the Definition, which it names by digest.
 //
 // What is not here is no part of the key: the attempt's number, the run's id, paths, hosts, instants (see Machine).
 type Pins struct {
-	Schema     int                        `json:"schema"`            // version of this document, now 1
+	Schema     int                        `json:"schema"` // version of this document, now 1
+	Stage      string                     `json:"stage"`
 	Definition Digest                     `json:"definition"`        // artifact: the Definition
 	Item       json.RawMessage            `json:"item,omitempty"`    // value of a foreach stage's instance; a long one as PinnedValue
 	Number     int                        `json:"number,omitempty"`  // of the instance, from 1
@@ -61,7 +62,7 @@ const MaxPinned = 1 << 10
 // Pinned gives a value as it stands in a pins document. A short value that could be taken for a PinnedValue stands as one
 // too: no two values stand alike.
 func Pinned(value json.RawMessage) json.RawMessage {
-	if len(value) <= MaxPinned && !likePinned.Match(value) {
+	if len(value) <= MaxPinned && (len(value) > 0 && value[0] != '{' && value[0] > ' ' || !likePinned.Match(value)) {
 		return value
 	}
 	b, err := json.Marshal(PinnedValue{DigestOf(value), len(value)})
@@ -74,7 +75,6 @@ func Pinned(value json.RawMessage) json.RawMessage {
 // Definition is the part of the pins that a stage has in common in all runs of a plan on a machine.
 type Definition struct {
 	Schema    int               `json:"schema"`
-	Stage     string            `json:"stage"`
 	Executor  string            `json:"executor"`
 	With      json.RawMessage   `json:"with,omitempty"`      // the executor's settings, scripts and all, as the plan has them
 	Command   []string          `json:"command,omitempty"`   // argv; the work directory is written $WORK

@@ -145,6 +145,9 @@ func (e *Engine) whole(outputs []events.Result) bool {
 func (u *unit) compare(l *live, i int) {
 	e := u.engine
 	s := &l.run.Stages[i]
+	if s.Last.Shared == 0 && l.run.Forked.IsZero() {
+		return // nothing to compare it with
+	}
 	key := s.Last.StageKey()
 	if key.IsZero() {
 		return

@@ -122,7 +122,7 @@ func pins() (events.Pins, events.Definition) {
 	return events.Pins{Schema: 1, Params: map[string]json.RawMessage{"region": json.RawMessage(`"eu"`), "deep": json.RawMessage(`{"min":1,"max":2}`)},
 			Inputs: []events.PinnedInput{{Role: "a", Kind: "file", Digest: events.DigestOf([]byte("1")), Size: 1, Name: "a.csv"}, {Role: "n", Kind: "value", Value: json.RawMessage(`3`)}},
 			Env:    map[string]string{"MODE": "fast"}, Secrets: map[string]string{"TOKEN": "aa"}, Time: "2026-11-30T00:00:00Z", Seed: 1<<63 + 1},
-		events.Definition{Schema: 1, Stage: "one", Executor: "python", With: json.RawMessage(`{"script":"a\nb\nc\n"}`), Command: []string{"python3", "-I"},
+		events.Definition{Schema: 1, Executor: "python", With: json.RawMessage(`{"script":"a\nb\nc\n"}`), Command: []string{"python3", "-I"},
 			Files: map[string]string{"script.py": "sha256:1"}, Toolchain: []events.Pair{{Name: "python", Value: "sha256:aa"}, {Name: "version", Value: "3.11"}},
 			Platform: "linux/amd64", Env: map[string]string{"PATH": "/usr/bin"}, Outputs: []events.Output{{Role: "out", Path: "o.csv"}}, Network: "none"}
 }
@@ -433,7 +433,7 @@ func BenchmarkTenThousandStages(b *testing.B) {
 		all := map[string]*events.Data{}
 		for _, name := range names {
 			p, d := pins()
-			p.Time, d.Stage = time, name
+			p.Time, p.Stage = time, name
 			all[name] = w.pinned(p, d, w.file("out", "o", time))
 		}
 		return all

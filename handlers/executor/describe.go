@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,7 @@ type installed struct {
 	resolved string // without symbolic links
 	digest   string
 	version  string // first line that it prints when it is asked; empty when it does not say
+	pairs    []events.Pair
 }
 
 // toolchain gives what reads a script: the interpreter, and the program that `env` is told to find.
@@ -84,14 +86,14 @@ func (b *binaries) toolchain(path string, args []string) ([]events.Pair, *events
 	if err != nil {
 		return nil, systemFailure("read the interpreter", err)
 	}
-	tools := found.pairs("interpreter")
+	tools := found.pairs
 	if filepath.Base(path) == "env" {
 		if name := toldTo(args); name != "" {
 			if path, ok := lookPath(name, stagePath); ok {
 				if found, err = b.of(path); err != nil {
 					return nil, systemFailure("read the interpreter", err)
 				}
-				tools = append(tools, found.pairs("program")...)
+				tools = append(slices.Clip(tools), found.named("program")...)
 			}
 		}
 	}
@@ -110,7 +112,7 @@ func toldTo(args []string) string {
 	return ""
 }
 
-func (b installed) pairs(name string) []events.Pair {
+func (b *installed) named(name string) []events.Pair {
 	pairs := []events.Pair{{Name: name, Value: b.resolved}, {Name: name + "_digest", Value: b.digest}}
 	if b.version != "" {
 		pairs = append(pairs, events.Pair{Name: name + "_version", Value: b.version})
@@ -138,6 +140,7 @@ func (b *binaries) of(path string) (installed, error) {
 		return installed{}, err
 	}
 	found.version = versionText(found.resolved)
+	found.pairs = found.named("interpreter")
 	if b.known == nil {
 		b.known = map[string]installed{}
 	}
@@ -185,10 +188,10 @@ var BuildID = sync.OnceValue(func() string {
 	return strings.TrimRight(string(note[16:]), "\x00")
 })
 
-// buildPairs say which build a stage's own code is part of.
-func buildPairs() []events.Pair {
-	return []events.Pair{{Name: "build", Value: BuildID()}, {Name: "go", Value: runtime.Version()}}
-}
+// taskProgram says which build a task is part of. It is the same one each time.
+var taskProgram = sync.OnceValue(func() *Program {
+	return &Program{Toolchain: []events.Pair{{Name: "build", Value: BuildID()}, {Name: "go", Value: runtime.Version()}}}
+})
 
 // Describe implements Describer.
 func (s *Shell) Describe(_ context.Context, c *Call) (*Program, *events.Failure) {
@@ -228,5 +231,5 @@ func (e *Tasks) Describe(_ context.Context, c *Call) (*Program, *events.Failure)
 	if _, failure := e.settings(c.With); failure != nil {
 		return nil, failure
 	}
-	return &Program{Toolchain: buildPairs()}, nil
+	return taskProgram(), nil
 }

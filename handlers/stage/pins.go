@@ -35,10 +35,18 @@ func (w *work) clock() {
 	c.LogicalTime, c.Seed = a.Logical, seed(a)
 }
 
-// definitions are the static halves of pins documents, made once for each stage of a plan and tool chain.
+// definitions are the static halves of pins documents, made once for each stage of a plan and tool chain. Stages that differ
+// in nothing but their names share one.
 type definitions struct {
 	mu   sync.Mutex
+	last map[*events.Stage]lastDefinition // found without looking at the tool chain, while it is the very same
 	made map[definedBy]*definition
+	kept map[events.Digest]bool // that are artifacts
+}
+
+type lastDefinition struct {
+	tools *events.Pair // the first of the list
+	*definition
 }
 
 type definedBy struct {
@@ -50,11 +58,10 @@ type definedBy struct {
 type definition struct {
 	digest events.Digest
 	bytes  []byte
-	kept   bool // it is an artifact
 }
 
 // maxDefinitions bounds how many are kept in memory; they are made again when they are needed.
-const maxDefinitions = 4096
+const maxDefinitions = 1 << 14
 
 // describe asks the executor what it would start; nil when it cannot say.
 func (s *Steps) describe(ctx context.Context, w *work) *executor.Program {
@@ -71,6 +78,9 @@ func (s *Steps) describe(ctx context.Context, w *work) *executor.Program {
 
 // tools gives the tool chain of an attempt: what was described, and what the executor has found besides.
 func tools(p *executor.Program, found []events.Pair) []events.Pair {
+	if p != nil && len(found) == 0 {
+		return p.Toolchain
+	}
 	var all []events.Pair
 	if p != nil {
 		all = append(all, p.Toolchain...)
@@ -91,6 +101,28 @@ func tools(p *executor.Program, found []events.Pair) []events.Pair {
 
 // define gives the static half of the attempt's pins.
 func (s *Steps) define(w *work, p *executor.Program, tools []events.Pair) (*definition, error) {
+	quick := len(tools) > 0 && !hasExpression(w.Stage.With)
+	if quick {
+		s.definitions.mu.Lock()
+		last := s.definitions.last[w.Stage]
+		s.definitions.mu.Unlock()
+		if last.tools == &tools[0] {
+			return last.definition, nil
+		}
+	}
+	d, err := s.defineAnew(w, p, tools)
+	if quick && err == nil {
+		s.definitions.mu.Lock()
+		defer s.definitions.mu.Unlock()
+		if s.definitions.last == nil || len(s.definitions.last) >= maxDefinitions {
+			s.definitions.last = map[*events.Stage]lastDefinition{}
+		}
+		s.definitions.last[w.Stage] = lastDefinition{&tools[0], d}
+	}
+	return d, err
+}
+
+func (s *Steps) defineAnew(w *work, p *executor.Program, tools []events.Pair) (*definition, error) {
 	var by strings.Builder
 	for _, t := range tools {
 		fmt.Fprintf(&by, "%d:%s=%d:%s,", len(t.Name), t.Name, len(t.Value), t.Value)
@@ -118,7 +150,7 @@ func (s *Steps) define(w *work, p *executor.Program, tools []events.Pair) (*defi
 
 func newDefinition(w *work, p *executor.Program, tools []events.Pair) *events.Definition {
 	st := w.Stage
-	d := &events.Definition{Schema: events.DocumentSchema, Stage: st.Name, Executor: st.Executor, With: st.With, Toolchain: tools,
+	d := &events.Definition{Schema: events.DocumentSchema, Executor: st.Executor, With: st.With, Toolchain: tools,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH, Inputs: st.Inputs, Outputs: st.Outputs, Reconcile: st.Reconcile, Gate: st.Gate,
 		Network: st.Network, Isolation: st.Isolation, Readable: st.Readable}
 	if st.Resources != nil {
@@ -196,14 +228,9 @@ func symbolic(text string, symbols map[string]string) string {
 // pins gives the attempt's pins document in its canonical bytes.
 func (s *Steps) pins(w *work, d *definition) ([]byte, error) {
 	c := &w.call
-	p := events.Pins{Schema: events.DocumentSchema, Definition: d.digest, Number: w.Item, Item: events.Pinned(w.Value),
+	p := events.Pins{Schema: events.DocumentSchema, Stage: w.Stage.Name, Definition: d.digest, Number: w.Item, Item: events.Pinned(w.Value),
 		Time: c.LogicalTime.UTC().Format(time.RFC3339Nano), Seed: c.Seed}
-	for name, value := range c.Params {
-		if p.Params == nil {
-			p.Params = make(map[string]json.RawMessage, len(c.Params))
-		}
-		p.Params[name] = events.Pinned(value)
-	}
+	p.Params = pinnedParams(c.Params)
 	if hasExpression(w.Stage.With) {
 		p.With = events.Pinned(c.With)
 	}
@@ -229,7 +256,23 @@ func (s *Steps) pins(w *work, d *definition) ([]byte, error) {
 		}
 		p.Secrets[name] = s.concealed(name, value)
 	}
-	return events.EncodeDocument(&p)
+	return p.Encode()
+}
+
+// pinnedParams gives parameters as they stand in a pins document; the very same map when none is long.
+func pinnedParams(params map[string]json.RawMessage) map[string]json.RawMessage {
+	pinned, own := params, false
+	for name, value := range params {
+		p := events.Pinned(value)
+		if len(p) == len(value) && (len(p) == 0 || &p[0] == &value[0]) {
+			continue
+		}
+		if !own {
+			pinned, own = maps.Clone(params), true
+		}
+		pinned[name] = p
+	}
+	return pinned
 }
 
 // concealed tells secrets apart and says nothing of them: an HMAC under the data directory's own key.
@@ -350,7 +393,7 @@ func judgedByPins(st *events.Stage) bool {
 
 func (s *Steps) keepDefinition(ctx context.Context, d *definition) error {
 	s.definitions.mu.Lock()
-	kept := d.kept
+	kept := s.definitions.kept[d.digest]
 	s.definitions.mu.Unlock()
 	if kept {
 		return nil
@@ -359,8 +402,11 @@ func (s *Steps) keepDefinition(ctx context.Context, d *definition) error {
 		return err
 	}
 	s.definitions.mu.Lock()
-	d.kept = true
-	s.definitions.mu.Unlock()
+	defer s.definitions.mu.Unlock()
+	if s.definitions.kept == nil || len(s.definitions.kept) >= maxDefinitions {
+		s.definitions.kept = map[events.Digest]bool{}
+	}
+	s.definitions.kept[d.digest] = true
 	return nil
 }
 

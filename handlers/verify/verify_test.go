@@ -55,7 +55,7 @@ func TestChangeNamesTheField(t *testing.T) {
 		}
 		return b
 	}
-	base := events.Definition{Schema: 1, Stage: "a", Platform: "linux/amd64", Env: map[string]string{"TZ": "UTC"},
+	base := events.Definition{Schema: 1, Platform: "linux/amd64", Env: map[string]string{"TZ": "UTC"},
 		Toolchain: []events.Pair{{Name: "interpreter_digest", Value: "sha256:a"}}}
 	other, elsewhere, zone, none := base, base, base, base
 	other.Toolchain = []events.Pair{{Name: "interpreter_digest", Value: "sha256:b"}}
