@@ -122,6 +122,11 @@ func (c *inquiry) impossible(t *trial) string {
 
 // inquire gives the verdict.
 func (c *inquiry) inquire() error {
+	if !c.clocked() && time.Now().Unix() <= c.target.stand.Ended/int64(time.Second) { // whose clock nothing can move
+		if err := c.nextSecond(); err != nil {
+			return err
+		}
+	}
 	for c.round = range max(1, c.o.Times) {
 		t, err := c.try(c.active)
 		if err != nil {
