@@ -203,6 +203,7 @@ func (w *work) record() {
 	}
 	w.out.Stdout = events.LogRef{Bytes: r.Stdout.Bytes, Dropped: r.Stdout.Dropped}
 	w.out.Stderr = events.LogRef{Bytes: r.Stderr.Bytes, Dropped: r.Stderr.Dropped}
+	w.out.Out, w.out.Err = logDigest(&r.Stdout), logDigest(&r.Stderr)
 	w.out.Usage = events.Usage{User: r.Usage.User, System: r.Usage.System, MaxRSS: r.Usage.MaxRSS}
 	w.out.IO = events.IO{Read: r.Usage.Read, Written: r.Usage.Written}
 	w.out.Leftovers, w.out.Pins = r.Leftovers, r.Pins
@@ -213,6 +214,23 @@ func (w *work) record() {
 	if r.Hermetic {
 		w.out.Hermetic = 1
 	}
+}
+
+// logDigest gives the digest of what a stage wrote to a stream; zero when it wrote nothing or not all of it was kept.
+func logDigest(log *executor.Log) events.Digest {
+	if log.Path == "" || log.Bytes == 0 || log.Dropped > 0 {
+		return events.Digest{}
+	}
+	f, err := os.Open(log.Path)
+	if err != nil {
+		return events.Digest{}
+	}
+	defer f.Close() //nolint:errcheck // read only
+	info, err := artifacts.Hash(context.Background(), f)
+	if err != nil || info.Size != log.Bytes {
+		return events.Digest{}
+	}
+	return info.Digest
 }
 
 const evidenceTail = 16 << 10 // bytes of a log that become evidence

@@ -302,3 +302,14 @@ func TestPluginOfAStage(t *testing.T) {
 		t.Errorf("%+v", out.Failure)
 	}
 }
+
+// TestLogDigests: what was written to a stream is known by its digest, unless some of it was left out.
+func TestLogDigests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.Executors["shell"] = executor.NewShell(executor.Settings{Owner: t.TempDir()})
+	o := b.Run(t.Context(), attempt(&events.Stage{Executor: "shell", With: []byte(`{"script":"echo out; echo err >&2"}`)}))
+	want(t, []events.Digest{o.Data.Out, o.Data.Err}, []events.Digest{events.DigestOf([]byte("out\n")), events.DigestOf([]byte("err\n"))})
+	o = b.Run(t.Context(), attempt(&events.Stage{Executor: "shell", With: []byte(`{"script":"head -c 20000000 /dev/zero"}`)}))
+	want(t, []any{o.Data.Stdout.Dropped > 0, o.Data.Out.IsZero(), o.Data.Err.IsZero()}, []any{true, true, true})
+}
