@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/apollo-11/apollo/cmd/lang"
 	"github.com/apollo-11/apollo/handlers/executor"
@@ -18,11 +19,17 @@ func (a *app) undeclaredLines(v *view) []string {
 		if d == nil || said[name] { // one instance of many speaks for all
 			continue
 		}
-		found := d.Accesses
+		found := slices.Clone(d.Accesses)
 		if len(found) == 0 {
 			continue
 		}
 		said[name] = true
+		if i := slices.Index(found, executor.Unobserved); i >= 0 {
+			lines = append(lines, a.paint(warn, a.say.T("undeclared.unobserved", lang.Data{"Stage": name})))
+			if found = slices.Delete(found, i, i+1); len(found) == 0 {
+				continue
+			}
+		}
 		lines = append(lines, a.paint(warn, a.say.T("undeclared.of", lang.Data{"Stage": name})))
 		for n, p := range found {
 			if n == maxShownAccesses {

@@ -64,7 +64,7 @@ type Data struct {
 	PinnedAt  Digest          `json:"pinned_at,omitzero"`     // the stage key, when the document is so long that it is an artifact
 	Machine   Digest          `json:"machine,omitzero"`       // artifact: what the attempt ran on, which is no part of the key
 	Cached    ID              `json:"cached_from,omitzero"`   // run whose result with the same stage key was taken over
-	Accesses  []Pair          `json:"accesses,omitempty"`     // what the attempt did beside its declarations: name is read, list, write, execute, connect or leave
+	Accesses  []Pair          `json:"accesses,omitempty"`     // what the attempt did beside its declarations: name is read, list, write, execute, connect, leave or unobserved
 	Isolation string          `json:"isolation,omitempty"`    // level that was reached: env, landlock, landlock+seccomp, container
 	Out       Digest          `json:"stdout_digest,omitzero"` // of all that was written to it, after masking
 	Err       Digest          `json:"stderr_digest,omitzero"` // likewise

@@ -128,6 +128,9 @@ func tolerated(name string) bool {
 	return strings.HasPrefix(name, "/tmp/hsperfdata_") || strings.HasPrefix(name, "/tmp/.java_pid")
 }
 
+// Unobserved stands among the accesses of an attempt that should have been observed where the system cannot.
+var Unobserved = events.Pair{Name: "unobserved", Value: "this kernel does not tell what an attempt uses"}
+
 // Declare gives the lines of YAML that declare the accesses, to be pasted into the stage. What a stage writes has to be
 // written into its own directory besides, and is left out here.
 func Declare(found []events.Pair) []string {
@@ -226,9 +229,9 @@ func withRoles(files []string, key string) []string {
 	taken := map[string]bool{}
 	list := make([]string, 0, len(files))
 	for _, file := range files {
-		role := roleOf(file)
+		role := RoleOf(file)
 		for n := 2; taken[role]; n++ {
-			role = fmt.Sprintf("%s_%d", roleOf(file), n)
+			role = fmt.Sprintf("%s_%d", RoleOf(file), n)
 		}
 		taken[role] = true
 		list = append(list, role+": {"+key+": "+yamlText(file)+"}")
@@ -236,8 +239,8 @@ func withRoles(files []string, key string) []string {
 	return list
 }
 
-// roleOf makes a name that the language takes out of a file's name.
-func roleOf(file string) string {
+// RoleOf makes a role, as the language takes it, of a file's or directory's path.
+func RoleOf(file string) string {
 	name := path.Base(file)
 	if i := strings.IndexByte(name, '.'); i > 0 {
 		name = name[:i]

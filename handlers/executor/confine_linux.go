@@ -145,7 +145,7 @@ func mend(first events.Pair, all []events.Pair) string {
 	}
 	lines := Declare([]events.Pair{first})
 	if first.Name == "write" {
-		return "; write it to the current directory and add outputs: {" + roleOf(first.Value) + ": {path: " + yamlText(filepath.Base(first.Value)) + "}}" + more
+		return "; write it to the current directory and add outputs: {" + RoleOf(first.Value) + ": {path: " + yamlText(filepath.Base(first.Value)) + "}}" + more
 	}
 	if len(lines) == 0 {
 		return more

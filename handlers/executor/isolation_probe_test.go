@@ -60,6 +60,11 @@ func TestWhatAMachineCannotDo(t *testing.T) {
 			c.Isolation, c.Network, c.Require = test.isolation, test.network, test.require
 			r, failure := fakeShell(test.machine).Execute(context.Background(), c)
 			if test.level != "" {
+				should := test.isolation != "off"
+				blind := should && !fakeShell(test.machine).supervisor.isolated().Observed
+				if slices.Contains(r.Accesses, Unobserved) != blind {
+					t.Errorf("observed by a machine that cannot, or the other way about: %v", r.Accesses)
+				}
 				if failure != nil || r.Isolation != test.level || r.Hermetic != (test.isolation == "enforce" && test.network == "none") {
 					t.Errorf("%+v, level %s, hermetic %t", failure, r.Isolation, r.Hermetic)
 				}
@@ -82,7 +87,7 @@ func TestWithoutNoticesWhatIsRefusedStaysRefused(t *testing.T) {
 	t.Parallel()
 	c, _ := isolatedCall(t, `cat "$OUTSIDE/data.csv"`)
 	r, failure := fakeShell(withoutNotices).Execute(context.Background(), c)
-	if failure == nil || failure.Class != events.ExecFailed || len(r.Accesses) > 0 || !strings.Contains(string(r.Stderr.Tail(200)), "Permission denied") ||
+	if failure == nil || failure.Class != events.ExecFailed || !slices.Equal(r.Accesses, []events.Pair{Unobserved}) || !strings.Contains(string(r.Stderr.Tail(200)), "Permission denied") ||
 		!strings.Contains(failure.Reason, "docs/isolation.md") {
 		t.Errorf("%+v %v %s", failure, r.Accesses, r.Stderr.Tail(200))
 	}

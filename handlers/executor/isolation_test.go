@@ -159,7 +159,7 @@ func TestObservedAccessIsRecorded(t *testing.T) {
 	if r.Isolation != LevelEnv || r.Hermetic {
 		t.Errorf("isolation %s, hermetic %t", r.Isolation, r.Hermetic)
 	}
-	if diff := cmp.Diff([]string{"inputs: {" + roleOf(dir) + ": {file: " + dir + "}}"}, Declare(r.Accesses)); diff != "" {
+	if diff := cmp.Diff([]string{"inputs: {" + RoleOf(dir) + ": {file: " + dir + "}}"}, Declare(r.Accesses)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -73,6 +73,9 @@ func (s *supervisor) attend(ctx context.Context, c *Call, p program, env *enviro
 	c.Perturb.setClock(env)
 	a := &attempt{ctx: ctx, limits: l, call: c, isolation: &isolation, how: how, tree: tree{mark: env.values[markName], seen: make(map[int]uint64)}, fifo: fifo, spares: &s.spares}
 	failure = a.run(p, env.list(), result)
+	if !how.observe && (c.Isolation == "observe" || c.Isolation == "enforce") { // never taken for an attempt that used nothing
+		result.Accesses = append(result.Accesses, Unobserved)
+	}
 	a.letGo()
 	s.spares.giveFIFO(fifo, a.clean)
 	if a.clean { // else a stray process might still write there

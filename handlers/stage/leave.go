@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/handlers/executor"
 	"github.com/apollo-11/apollo/storage/artifacts"
 )
 
@@ -41,7 +42,7 @@ func leave(ctx context.Context, _ *Steps, w *work) *events.Failure {
 	}
 	if w.Stage.Isolation == "enforce" {
 		first := left[0]
-		role := role(first)
+		role := executor.RoleOf(first)
 		return &events.Failure{Class: events.BadOutput, Pointer: "/outputs", Expected: "declared outputs only", Actual: "out/" + strings.Join(left[:min(3, len(left))], ", out/"),
 			Reason: fmt.Sprintf("the stage left out/%s, which is no declared output; add outputs: {%s: {path: %s}}, or write scratch files to $TMPDIR", first, role, first)}
 	}
@@ -89,24 +90,6 @@ func undeclared(ctx context.Context, out *os.Root, outputs []events.Output) (lef
 	})
 	slices.Sort(left)
 	return left, err
-}
-
-// role makes a name for an output of its path.
-func role(p string) string {
-	base := strings.TrimSuffix(path.Base(p), path.Ext(strings.TrimSuffix(p, "/")))
-	name := strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '_':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		}
-		return '_'
-	}, base), "_")
-	if name == "" {
-		return "data"
-	}
-	return name
 }
 
 // link is an input that may be a hard link to its artifact.

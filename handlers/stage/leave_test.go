@@ -57,7 +57,7 @@ func TestWhatIsLeftInOut(t *testing.T) {
 	want(t, o.Data.Accesses[maxLeft], events.Pair{Name: "leave", Value: "out/... and 20 more"})
 	b = newBench(t)
 	o = b.run(attempt(&events.Stage{Isolation: "enforce"}), files(map[string]string{".Ünï": ""}))
-	want(t, strings.Contains(o.Failure.Reason, "{data: {path: .Ünï}}"), true)
+	want(t, strings.Contains(o.Failure.Reason, "{file_n: {path: .Ünï}}"), true)
 	want(t, newBench(t).run(attempt(&events.Stage{Isolation: "enforce"}), nothing).Failure, (*events.Failure)(nil))
 }
 
