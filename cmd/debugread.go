@@ -110,40 +110,33 @@ func (a *app) mustBeDebuggable(r *events.Run, at web.Place) error {
 func walkLog(ctx context.Context, log logSource, id events.ID, until uint64, each func(e *events.Event)) (*events.Run, error) {
 	var r *events.Run
 	var scratch []byte
-	for after := uint64(0); ; {
-		page, err := log.Events(ctx, id, after, viewPage)
-		if err != nil {
+	for e, err := range storage.Stream(ctx, log, id, 0) {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		for i := range page {
-			e := &page[i]
-			if until > 0 && e.Sequence > until {
-				return r, nil
-			}
-			if r == nil {
-				g, err := loadGraph(ctx, log, e.Data.Plan)
-				if err != nil {
-					return nil, err
-				}
-				r = events.NewRun(g)
-			}
-			if scratch, err = r.Chain.Follow(&e.Event, e.Encoded, scratch); err != nil {
-				return nil, fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
-			}
-			if err := r.Apply(&e.Event); err != nil {
+		case until > 0 && e.Sequence > until:
+			return r, nil
+		case r == nil:
+			g, err := storage.ReadGraph(ctx, log, e.Data.Plan)
+			if err != nil {
 				return nil, err
 			}
-			if after = e.Sequence; each != nil {
-				each(&e.Event)
-			}
+			r = events.NewRun(g)
 		}
-		if len(page) < viewPage {
-			if r == nil {
-				return nil, fmt.Errorf("run %s: %w", id, storage.ErrNotFound)
-			}
-			return r, nil
+		if scratch, err = r.Chain.Follow(&e.Event, e.Encoded, scratch); err != nil {
+			return nil, fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+		}
+		if err := r.Apply(&e.Event); err != nil {
+			return nil, err
+		}
+		if each != nil {
+			each(&e.Event)
 		}
 	}
+	if r == nil {
+		return nil, fmt.Errorf("run %s: %w", id, storage.ErrNotFound)
+	}
+	return r, nil
 }
 
 // attempt makes the attempt anew, from what the log says. What came from the machine is what it was then.

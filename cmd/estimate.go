@@ -61,7 +61,7 @@ func (a *app) history(ctx context.Context, s storage.Store, pipeline string, lim
 		for i := range rows {
 			g := graphs[rows[i].Plan]
 			if g == nil {
-				if g, err = loadGraph(ctx, s, rows[i].Plan); err != nil {
+				if g, err = storage.ReadGraph(ctx, s, rows[i].Plan); err != nil {
 					return nil, err
 				}
 				graphs[rows[i].Plan] = g
@@ -86,19 +86,13 @@ func (a *app) history(ctx context.Context, s storage.Store, pipeline string, lim
 }
 
 func addRun(ctx context.Context, s storage.Store, r *estimate.Run, id events.ID) error {
-	for after := uint64(0); ; {
-		page, err := s.Events(ctx, id, after, viewPage)
+	for e, err := range storage.Stream(ctx, s, id, 0) {
 		if err != nil {
 			return err
 		}
-		for i := range page {
-			r.Add(&page[i].Event)
-			after = page[i].Sequence
-		}
-		if len(page) < viewPage {
-			return nil
-		}
+		r.Add(&e.Event)
 	}
+	return nil
 }
 
 func (a *app) printEstimate(e *estimate.Estimate, rate string) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/apollo-11/apollo/configs"
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/sqlite"
 )
 
@@ -50,7 +51,7 @@ func (a *app) graphOf(ctx context.Context, name string) (*events.Graph, error) {
 		if err != nil {
 			return err
 		}
-		g, err = loadGraph(ctx, s, row.Plan)
+		g, err = storage.ReadGraph(ctx, s, row.Plan)
 		return err
 	})
 	if err != nil {

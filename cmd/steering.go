@@ -126,7 +126,7 @@ func (n *node) asked(ctx context.Context, run events.ID, at web.Place) (settings
 	if err != nil {
 		return settings, err
 	}
-	g, err := loadGraph(ctx, n.store, row.Plan)
+	g, err := storage.ReadGraph(ctx, n.store, row.Plan)
 	if err != nil {
 		return settings, err
 	}

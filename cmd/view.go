@@ -34,7 +34,7 @@ func openView(ctx context.Context, s storage.Store, id events.ID, logs string) (
 	if err != nil {
 		return nil, err
 	}
-	g, err := loadGraph(ctx, s, row.Plan)
+	g, err := storage.ReadGraph(ctx, s, row.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -77,21 +77,6 @@ func loadView(ctx context.Context, s storage.Store, id events.ID, logs string) (
 		err = v.advance(ctx, s, nil)
 	}
 	return v, err
-}
-
-func loadGraph(ctx context.Context, s planSource, digest events.Digest) (*events.Graph, error) {
-	b, err := s.Plan(ctx, digest)
-	if err != nil {
-		return nil, err
-	}
-	if events.DigestOf(b) != digest {
-		return nil, fmt.Errorf("plan %s: %w: its bytes have another digest", digest, storage.ErrCorrupt)
-	}
-	plan, err := events.DecodePlan(b)
-	if err != nil {
-		return nil, err
-	}
-	return events.NewGraph(plan, digest)
 }
 
 // label names a stage, or its instance: "clean", "clean#3".

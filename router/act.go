@@ -265,14 +265,11 @@ func (e *Engine) Rerun(ctx context.Context, of events.ID, again Again) (trigger.
 	if err != nil {
 		return trigger.Receipt{}, err
 	}
-	b, err := e.o.Store.Plan(ctx, row.Plan)
+	g, err := storage.ReadGraph(ctx, e.o.Store, row.Plan)
 	if err != nil {
 		return trigger.Receipt{}, err
 	}
-	plan, err := events.DecodePlan(b)
-	if err != nil {
-		return trigger.Receipt{}, err
-	}
+	plan := g.Plan
 	if err := mayRerun(&row, plan, again.From); err != nil {
 		return trigger.Receipt{}, err
 	}

@@ -130,18 +130,11 @@ func (e *Engine) WaitChild(ctx context.Context, id events.ID) (executor.ChildEnd
 
 // childEnd folds a run that has ended and evaluates its plan's outputs.
 func (e *Engine) childEnd(ctx context.Context, id events.ID, digest events.Digest) (executor.ChildEnd, error) {
-	b, err := e.o.Store.Plan(ctx, digest)
+	g, err := storage.ReadGraph(ctx, e.o.Store, digest)
 	if err != nil {
 		return executor.ChildEnd{}, err
 	}
-	plan, err := events.DecodePlan(b)
-	if err != nil {
-		return executor.ChildEnd{}, err
-	}
-	g, err := events.NewGraph(plan, digest)
-	if err != nil {
-		return executor.ChildEnd{}, err
-	}
+	plan := g.Plan
 	run, err := e.refold(g, id, nil)
 	if err != nil {
 		return executor.ChildEnd{}, err

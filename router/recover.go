@@ -100,18 +100,7 @@ func (e *Engine) load(ctx context.Context, row *storage.RunRow) (err error) {
 }
 
 func (e *Engine) readPlan(ctx context.Context, digest events.Digest) (*events.Graph, error) {
-	b, err := e.o.Store.Plan(ctx, digest)
-	if err != nil {
-		return nil, fmt.Errorf("read plan %s: %w", digest, err)
-	}
-	if events.DigestOf(b) != digest {
-		return nil, fmt.Errorf("plan %s: %w: its bytes have another digest", digest, storage.ErrCorrupt)
-	}
-	p, err := events.DecodePlan(b)
-	if err != nil {
-		return nil, err
-	}
-	g, err := events.NewGraph(p, digest)
+	g, err := storage.ReadGraph(ctx, e.o.Store, digest)
 	if err != nil {
 		return nil, err
 	}

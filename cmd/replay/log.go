@@ -176,7 +176,7 @@ func (l *logReplay) graph(ctx context.Context, e *storage.Sealed) (*events.Graph
 	g := l.graphs[e.Data.Plan]
 	if g == nil {
 		var err error
-		if g, err = graph(ctx, l.store, e.Data.Plan); err != nil {
+		if g, err = storage.ReadGraph(ctx, l.store, e.Data.Plan); err != nil {
 			return nil, err
 		}
 		l.graphs[e.Data.Plan] = g

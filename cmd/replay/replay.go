@@ -3,8 +3,6 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
-	"iter"
 
 	"github.com/apollo-11/apollo/events"
 	"github.com/apollo-11/apollo/storage"
@@ -33,9 +31,6 @@ const (
 
 func (r *Result) differs(m *events.Mismatch) { r.Verdict, r.Mismatch = Differs, m }
 
-// page is how many events are read at once.
-const page = 2000
-
 // One replays a run, up to an event when until is not 0. each, when set, sees every event and the state after it. The run
 // is given as far as it agrees.
 func One(ctx context.Context, s Source, id events.ID, until uint64, each func(*events.Event, *events.Run)) (Result, *events.Run, error) {
@@ -43,15 +38,15 @@ func One(ctx context.Context, s Source, id events.ID, until uint64, each func(*e
 	if err != nil {
 		return Result{}, nil, err
 	}
-	g, err := graph(ctx, s, row.Plan)
+	g, err := storage.ReadGraph(ctx, s, row.Plan)
 	if err != nil {
 		return Result{}, nil, err
 	}
 	p := events.NewReplayer(g)
 	result := Result{Run: id.String(), Verdict: Same}
 	var failed error
-	for e := range log(ctx, s, id, 0, &failed) {
-		if until > 0 && e.Sequence > until {
+	for e, err := range storage.Stream(ctx, s, id, 0) {
+		if failed = err; err != nil || until > 0 && e.Sequence > until {
 			break
 		}
 		if m := p.Step(&e.Event, e.Encoded); m != nil {
@@ -78,41 +73,4 @@ func (r *Result) settle(row *storage.RunRow, mark events.Chain) {
 	if mark.Sequence != row.Sequence || mark.Head != row.Head {
 		r.differs(&events.Mismatch{Sequence: row.Sequence, Recorded: "row with head " + row.Head.String(), Recomputed: "log with head " + mark.Head.String()})
 	}
-}
-
-// log gives a stream's events after a sequence.
-func log(ctx context.Context, s Source, id events.ID, after uint64, failed *error) iter.Seq[*storage.Sealed] {
-	return func(yield func(*storage.Sealed) bool) {
-		for {
-			read, err := s.Events(ctx, id, after, page)
-			if err != nil {
-				*failed = err
-				return
-			}
-			for i := range read {
-				after = read[i].Sequence
-				if !yield(&read[i]) {
-					return
-				}
-			}
-			if len(read) < page {
-				return
-			}
-		}
-	}
-}
-
-func graph(ctx context.Context, s Source, digest events.Digest) (*events.Graph, error) {
-	b, err := s.Plan(ctx, digest)
-	if err != nil {
-		return nil, err
-	}
-	if events.DigestOf(b) != digest {
-		return nil, fmt.Errorf("plan %s: %w: its bytes have another digest", digest, storage.ErrCorrupt)
-	}
-	plan, err := events.DecodePlan(b)
-	if err != nil {
-		return nil, err
-	}
-	return events.NewGraph(plan, digest)
 }

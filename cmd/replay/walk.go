@@ -44,7 +44,7 @@ func NewWalk(ctx context.Context, s Source, id events.ID, w Watcher) (*Walk, err
 	if err != nil {
 		return nil, err
 	}
-	g, err := graph(ctx, s, row.Plan)
+	g, err := storage.ReadGraph(ctx, s, row.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (w *Walk) Forward(ctx context.Context) (bool, error) {
 // next gives the event behind the place.
 func (w *Walk) next(ctx context.Context) (*storage.Sealed, error) {
 	if len(w.ahead) == 0 || w.ahead[0].Sequence > w.stand.at+1 || w.ahead[len(w.ahead)-1].Sequence <= w.stand.at {
-		read, err := w.source.Events(ctx, w.id, w.stand.at, page)
+		read, err := w.source.Events(ctx, w.id, w.stand.at, scanPage)
 		if err != nil {
 			return nil, err
 		}

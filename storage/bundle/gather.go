@@ -179,18 +179,7 @@ func (g *gatherer) plan(ctx context.Context, digest events.Digest) (*events.Grap
 		}
 		g.plans[digest] = b
 	}
-	return graphOf(b, digest)
-}
-
-func graphOf(b []byte, digest events.Digest) (*events.Graph, error) {
-	if events.DigestOf(b) != digest {
-		return nil, fmt.Errorf("plan %s: %w: its bytes have another digest", digest, storage.ErrCorrupt)
-	}
-	plan, err := events.DecodePlan(b)
-	if err != nil {
-		return nil, err
-	}
-	return events.NewGraph(plan, digest)
+	return storage.DecodeGraph(b, digest)
 }
 
 // delivery takes in a delivery's events. One that the store has no more is left out.
@@ -219,36 +208,27 @@ func (g *gatherer) delivery(ctx context.Context, id events.ID) error {
 func render(ctx context.Context, from Source, stream events.ID, until uint64, to io.Writer, each func(*storage.Sealed) error) (last uint64, err error) {
 	var origin events.Origin
 	var line []byte
-	for {
-		log, err := from.Events(ctx, stream, last, page)
-		if err != nil {
+	for e, err := range storage.Stream(ctx, from, stream, 0) {
+		if err != nil || until > 0 && last == until {
 			return last, err
 		}
-		for i := range log {
-			if until > 0 && last == until {
-				return last, nil
-			}
-			e := &log[i]
-			if e.Sequence == 1 {
-				origin = originOf(&e.Event)
-			}
-			if each != nil {
-				if err := each(e); err != nil {
-					return last, err
-				}
-			}
-			if line, err = e.AppendCloudEvent(line[:0], origin); err != nil {
+		if e.Sequence == 1 {
+			origin = originOf(&e.Event)
+		}
+		if each != nil {
+			if err := each(e); err != nil {
 				return last, err
 			}
-			if _, err := to.Write(append(line, '\n')); err != nil {
-				return last, err
-			}
-			last = e.Sequence
 		}
-		if len(log) < page {
-			return last, nil
+		if line, err = e.AppendCloudEvent(line[:0], origin); err != nil {
+			return last, err
 		}
+		if _, err := to.Write(append(line, '\n')); err != nil {
+			return last, err
+		}
+		last = e.Sequence
 	}
+	return last, nil
 }
 
 // originOf gives what the CloudEvents of a stream share, from its first event.

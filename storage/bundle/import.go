@@ -164,7 +164,7 @@ func (in *importer) takeRun(ctx context.Context, m *Run, plans map[events.Digest
 	if err != nil {
 		return err
 	}
-	graph, err := graphOf(b, m.Plan)
+	graph, err := storage.DecodeGraph(b, m.Plan)
 	if err != nil {
 		return err
 	}

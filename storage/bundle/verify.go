@@ -115,18 +115,15 @@ func (v *verifier) documents() error {
 
 // walk gives a stream's events to each.
 func (v *verifier) walk(ctx context.Context, id events.ID, each func(*storage.Sealed) error) error {
-	for after := uint64(0); ; {
-		log, err := v.Events(ctx, id, after, page)
-		if err != nil || len(log) == 0 {
+	for e, err := range storage.Stream(ctx, v, id, 0) {
+		if err == nil {
+			err = each(e)
+		}
+		if err != nil {
 			return err
 		}
-		for i := range log {
-			if err := each(&log[i]); err != nil {
-				return err
-			}
-			after = log[i].Sequence
-		}
 	}
+	return nil
 }
 
 func (v *verifier) lineOf(id events.ID, sequence uint64) int {
@@ -139,7 +136,7 @@ func (v *verifier) run(ctx context.Context, m *Run) (*events.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	graph, err := graphOf(b, m.Plan)
+	graph, err := storage.DecodeGraph(b, m.Plan)
 	if err != nil {
 		return nil, wrong(CodeReplay, planDir+plain(m.Plan), hintAgain, "%v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/apollo-11/apollo/events"
+	"github.com/apollo-11/apollo/storage"
 	"github.com/apollo-11/apollo/storage/bundle"
 )
 
@@ -65,11 +66,7 @@ func collect(ctx context.Context, from bundle.Source, files bundle.Artifacts, o 
 	if f.plan, err = from.Plan(ctx, m.Runs[0].Plan); err != nil {
 		return nil, err
 	}
-	plan, err := events.DecodePlan(f.plan)
-	if err != nil {
-		return nil, err
-	}
-	graph, err := events.NewGraph(plan, m.Runs[0].Plan)
+	graph, err := storage.DecodeGraph(f.plan, m.Runs[0].Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -108,27 +105,18 @@ func (f *facts) readDelivery(ctx context.Context, from bundle.Source) error {
 	return err
 }
 
-const page = 2000 // events that are read at once
-
 func (f *facts) fold(ctx context.Context, from bundle.Source) error {
 	open := map[string]*attempt{}
-	for after := uint64(0); ; {
-		log, err := from.Events(ctx, f.m.Runs[0].Run, after, page)
+	for e, err := range storage.Stream(ctx, from, f.m.Runs[0].Run, 0) {
 		if err != nil {
 			return err
 		}
-		for i := range log {
-			e := &log[i]
-			after = e.Sequence
-			if err := f.run.Apply(&e.Event); err != nil {
-				return err
-			}
-			f.note(&e.Event, open)
+		if err := f.run.Apply(&e.Event); err != nil {
+			return err
 		}
-		if len(log) < page {
-			return nil
-		}
+		f.note(&e.Event, open)
 	}
+	return nil
 }
 
 // note takes in the start or the end of an attempt. A foreach stage that only waits for its instances is no attempt.

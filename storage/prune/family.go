@@ -154,19 +154,13 @@ func scan(ctx context.Context, log Log, give func(*storage.Sealed) error) error 
 
 // each gives every event of a stream.
 func each(ctx context.Context, log Log, stream events.ID, give func(*storage.Sealed) error) error {
-	for after := uint64(0); ; {
-		list, err := log.Events(ctx, stream, after, page)
+	for e, err := range storage.Stream(ctx, log, stream, 0) {
+		if err == nil {
+			err = give(e)
+		}
 		if err != nil {
 			return err
 		}
-		for i := range list {
-			after = list[i].Sequence
-			if err := give(&list[i]); err != nil {
-				return err
-			}
-		}
-		if len(list) < page {
-			return nil
-		}
 	}
+	return nil
 }

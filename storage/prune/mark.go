@@ -110,15 +110,7 @@ func (m *mark) begin(ctx context.Context, e *storage.Sealed) (*events.Run, error
 	if g := m.graphs[e.Data.Plan]; g != nil {
 		return events.NewRun(g), nil
 	}
-	b, err := m.log.Plan(ctx, e.Data.Plan)
-	if err != nil {
-		return nil, err
-	}
-	plan, err := events.DecodePlan(b)
-	if err != nil {
-		return nil, err
-	}
-	g, err := events.NewGraph(plan, e.Data.Plan)
+	g, err := storage.ReadGraph(ctx, m.log, e.Data.Plan)
 	if err != nil {
 		return nil, err
 	}

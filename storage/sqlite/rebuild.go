@@ -201,18 +201,8 @@ func (b *rebuild) begin(ctx context.Context, e *storage.Sealed) (*events.Run, er
 	}
 	g := b.graphs[e.Data.Plan]
 	if g == nil {
-		bytes, err := b.view.Plan(ctx, e.Data.Plan)
-		if err != nil {
-			return nil, err
-		}
-		if events.DigestOf(bytes) != e.Data.Plan {
-			return nil, fmt.Errorf("%w: plan %s has other bytes", storage.ErrCorrupt, e.Data.Plan)
-		}
-		plan, err := events.DecodePlan(bytes)
-		if err != nil {
-			return nil, err
-		}
-		if g, err = events.NewGraph(plan, e.Data.Plan); err != nil {
+		var err error
+		if g, err = storage.ReadGraph(ctx, b.view, e.Data.Plan); err != nil {
 			return nil, err
 		}
 		b.graphs[e.Data.Plan] = g
