@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 				return false, fmt.Errorf("no condition %q", name)
 			}
 			can := executor.Isolated()
-			return can.Level == executor.LevelSeccomp && can.Observed, nil
+			return can.Level == executor.LevelSeccomp && can.Observed || os.Getenv("CI") == "true", nil // there the kernel can
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "field": field, "await": await, "address": address, "masked": masked,

@@ -19,6 +19,9 @@ import (
 func isolatedCall(tb testing.TB, script string) (c *Call, dir string) {
 	tb.Helper()
 	if Isolated().Level != LevelSeccomp || !Isolated().Observed {
+		if os.Getenv("CI") == "true" { // there the kernel can: the probe is wrong
+			tb.Fatalf("probed: %+v", Isolated())
+		}
 		tb.Skipf("this kernel has no more than %+v", Isolated())
 	}
 	c = newCall(tb, script)

@@ -158,10 +158,10 @@ func TestAnEnforcedStageCannotWriteThroughALink(t *testing.T) {
 		a.Delivery = func(context.Context) (*events.Data, error) { return &events.Data{File: "a.csv", Blob: d}, nil }
 		return b.Run(t.Context(), a)
 	}
-	o := run(1, `chmod 666 "$APOLLO_IN_F"; cat "$APOLLO_IN_F" > copy`)
-	if o.Failure != nil && strings.Contains(o.Failure.Reason, "E_ISOLATION") {
-		t.Skip(o.Failure.Reason)
+	if can := executor.Isolated(); can.Level != executor.LevelSeccomp && os.Getenv("CI") != "true" { // there the kernel can
+		t.Skipf("this kernel has no more than %+v", can)
 	}
+	o := run(1, `chmod 666 "$APOLLO_IN_F"; cat "$APOLLO_IN_F" > copy`)
 	if o.Failure != nil {
 		t.Fatal(o.Failure)
 	}
