@@ -331,6 +331,10 @@ func (s *Steps) pin(ctx context.Context, w *work, failed bool) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	chain := tools(w.program, w.result.Pins)
+	share := !failed && Shareable(w.Stage) && w.result.Hermetic && w.program != nil
+	if !s.steady(ctx, w, chain, share) { // nobody knows which of the two has carried it out
+		chain, share = append(slices.Clip(chain), events.Pair{Name: "replaced", Value: "while the attempt ran"}), false
+	}
 	d, err := s.define(w, w.program, chain)
 	var document []byte
 	if err == nil {
@@ -352,11 +356,19 @@ func (s *Steps) pin(ctx context.Context, w *work, failed bool) {
 	if w.Stage.Executor != "task" {
 		w.out.Machine = s.machine(ctx)
 	}
-	if !failed && Shareable(w.Stage) && w.result.Hermetic && w.program != nil {
-		if now := s.describe(ctx, w); now != nil && slices.Equal(chain, tools(now, w.result.Pins)) {
-			w.out.Shared = 1
-		}
+	if share {
+		w.out.Shared = 1
 	}
+}
+
+// steady reports whether the tool chain is still what it was before the attempt began. An executor that says itself what it
+// has found is asked again only for the sake of others.
+func (s *Steps) steady(ctx context.Context, w *work, chain []events.Pair, share bool) bool {
+	if !share && (w.program == nil || w.program.Path == "" || len(w.result.Pins) > 0) {
+		return true
+	}
+	now := s.describe(ctx, w)
+	return now != nil && slices.Equal(chain, tools(now, w.result.Pins))
 }
 
 // Shareable reports whether a stage's result may be taken over by another attempt with the same pins: its author says that

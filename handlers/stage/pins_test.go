@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -401,4 +402,20 @@ func TestInputsHaveTheStagesTime(t *testing.T) {
 	}
 	p.carried()
 	want(t, at, fixedTime)
+}
+
+// TestAReplacedInterpreterIsPinnedAsThat: of an interpreter that another one took the place of while the attempt ran nobody
+// knows which it was, whether the result is for others or not.
+func TestAReplacedInterpreterIsPinnedAsThat(t *testing.T) {
+	t.Parallel()
+	for _, replaced := range []bool{false, true} {
+		p := newPinned(t)
+		p.Stage.Same, p.Stage.Isolation = nil, "observe"
+		p.ex.changes = replaced
+		var pins events.Pins
+		var d events.Definition
+		want(t, json.Unmarshal(p.carried().Pinned, &pins), nil)
+		want(t, json.Unmarshal([]byte(p.get(pins.Definition)), &d), nil)
+		want(t, slices.ContainsFunc(d.Toolchain, func(t events.Pair) bool { return t.Name == "replaced" }), replaced)
+	}
 }
